@@ -1,0 +1,130 @@
+/*
+ * sstar collectives: AllReduce, an aggregating all-to-all, and what they should cost.
+ *
+ * Conventions as in transport.h: 0 or a negative errno, the sentence in sstar_last_error(world).
+ */
+#ifndef SSTAR_COLLECTIVES_H
+#define SSTAR_COLLECTIVES_H
+
+#ifdef SSTAR_INSIDE_PROJECT
+#include "transport/transport.h"
+#else
+#include <sstar/transport.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the wire, as measured ------------------------------------------------------------------- */
+
+/* What the price of anything is computed from. T(S) = alpha + S/beta for a lone message; a stream
+ * is spaced gap + S/beta. */
+struct sstar_cost {
+    double alpha_us;
+    double gap_us;
+    double beta_gbps; /* 1e9 bytes per second */
+};
+static inline double sstar_s_star_bytes(const struct sstar_cost *c)
+{
+    return c->alpha_us * c->beta_gbps * 1e3;
+}
+static inline double sstar_s_star_rate_bytes(const struct sstar_cost *c)
+{
+    return c->gap_us * c->beta_gbps * 1e3;
+}
+/* Measure quickly (tens of milliseconds) between one rank of each of two nodes and tell all ranks the
+ * same figures; between two ranks of one node if there is one node only. Collective. */
+SSTAR_API int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost);
+
+/* ---- AllReduce ----------------------------------------------------------------------------- */
+
+enum sstar_type { SSTAR_FLOAT32, SSTAR_FLOAT64, SSTAR_INT32, SSTAR_INT64 };
+enum sstar_op { SSTAR_SUM, SSTAR_MIN, SSTAR_MAX };
+/* AUTO: hierarchical when a node has more than one rank, else ring. */
+enum sstar_algorithm { SSTAR_AUTO, SSTAR_RING, SSTAR_HIERARCHICAL };
+
+SSTAR_API size_t sstar_type_bytes(enum sstar_type type);
+SSTAR_API const char *sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "int64" */
+SSTAR_API const char *sstar_op_name(enum sstar_op op);
+SSTAR_API const char *sstar_algorithm_name(enum sstar_algorithm algorithm);
+
+struct sstar_allreduce_attr {
+    enum sstar_algorithm algorithm;
+    uint32_t queue_pairs; /* 0: the world's default */
+    uint32_t slice_bytes; /* largest piece that is sent as one message; 0: chosen */
+};
+struct sstar_allreduce;
+/* Open the links that the algorithm needs. Collective. */
+SSTAR_API int sstar_allreduce_open(struct sstar_world *world, const struct sstar_allreduce_attr *attr,
+                                   struct sstar_allreduce **plan);
+SSTAR_API void sstar_allreduce_close(struct sstar_allreduce *plan);
+/* Reduce `count` elements of every rank's `send` into every rank's `recv` (send == recv: in place).
+ * Collective; all ranks give the same count, type and op. Any memory; memory from sstar_alloc is
+ * used without copies. The order of summation is fixed for an algorithm, a world and a count: the
+ * same input gives the same bits on every rank and every run. min and max: a NaN in any input gives
+ * NaN; -0 is less than +0. */
+SSTAR_API int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send, void *recv,
+                                  size_t count, enum sstar_type type, enum sstar_op op);
+/* The same with the plan for SSTAR_AUTO kept in the world. */
+SSTAR_API int sstar_allreduce(struct sstar_world *world, const void *send, void *recv, size_t count,
+                              enum sstar_type type, enum sstar_op op);
+/* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h with
+ * the node map of the world, local work free. */
+SSTAR_API int sstar_allreduce_price(const struct sstar_allreduce *plan, size_t count,
+                                    enum sstar_type type, const struct sstar_cost *cost, double *us);
+
+/* ---- the aggregating all-to-all ------------------------------------------------------------- */
+
+enum sstar_strategy { SSTAR_NONE, SSTAR_PER_RANK, SSTAR_PER_NODE };
+
+struct sstar_aggregator_attr {
+    enum sstar_strategy strategy;
+    uint32_t max_item_bytes; /* largest message */
+    uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*, measured */
+    double max_age_us;       /* and at this age of its first message; 0: no bound */
+    uint32_t queue_pairs;    /* 0: the world's default */
+};
+struct sstar_aggregator;
+struct sstar_item {
+    const void *data; /* in place, until the next pull or advance */
+    uint32_t bytes;
+    int source;
+};
+
+/* Collective. */
+SSTAR_API int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+                                    struct sstar_aggregator **aggregator);
+SSTAR_API void sstar_aggregator_close(struct sstar_aggregator *aggregator);
+/* Start again after all were done (advance returned 0). Collective. */
+SSTAR_API int sstar_aggregator_reset(struct sstar_aggregator *aggregator);
+/* Hand over a message for rank `to` (itself included). It is copied. -EAGAIN: full; pull what has
+ * arrived, advance, and push again. */
+SSTAR_API int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data, uint32_t bytes);
+/* 1 and the next message that has arrived, 0 if there is none now, or a negative errno. */
+SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item);
+/* Move messages on; `done`: this rank will push no more. 1: go on pulling and advancing; 0: every
+ * rank is done and every message has been pulled. Waits a little when nothing moves (spin, yield,
+ * sleep), so a loop around it waits well. */
+SSTAR_API int sstar_advance(struct sstar_aggregator *aggregator, bool done);
+
+/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. */
+struct sstar_ledger {
+    uint64_t messages, message_bytes;             /* pushed */
+    uint64_t cross_messages, cross_bytes;         /* of these, to other nodes (payload) */
+    uint64_t wire_messages, wire_bytes;           /* sent across nodes, headers included */
+    /* Wire messages by size class: class i holds sizes in [2^(i/4), 2^((i+1)/4)); and the messages
+     * and payload bytes that travelled in them. */
+    uint64_t wire_class[128], wire_class_messages[128], wire_class_bytes[128];
+    /* Age of a buffer's first message, from push to doorbell, on the sender's clock: class i holds
+     * [2^(i/4), 2^((i+1)/4)) ns. */
+    uint64_t age_class[192];
+    uint64_t copied_bytes; /* by this rank, while pushing, gathering and handing out */
+    uint64_t full;         /* pushes refused with -EAGAIN */
+};
+SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator, struct sstar_ledger *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,1 @@
+/* keeps the library from being empty */ typedef int placeholder;

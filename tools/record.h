@@ -1,0 +1,34 @@
+/*
+ * One record, three faces: a table on stdout, --json, --csv. Private to tools.
+ *
+ * A report holds named members (numbers, text, objects) and named lists of rows. The table that a
+ * person reads, the JSON file and the CSV file are written from it, so they cannot differ.
+ */
+#ifndef SSTAR_TOOLS_RECORD_H
+#define SSTAR_TOOLS_RECORD_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* A column of a table: `key` of the row's JSON object, its heading, printf format for the number
+ * ("%.2f", or "%s" for text), width. */
+struct column {
+    const char *key, *heading, *format;
+    int width;
+};
+
+/* "# " headings, then (table_row) one row, right-aligned; missing members print "-". */
+void table_head(FILE *out, const struct column *columns, int n);
+void table_row(FILE *out, const struct column *columns, int n, const json_t *row);
+/* Whole report as JSON to `path` ("-": stdout), and the list `key` of it as CSV with a header line;
+ * 0, or 1 after a sentence on stderr. A path of NULL does nothing. */
+int record_write_json(const json_t *report, const char *path);
+int record_write_csv(const json_t *report, const char *key, const char *path);
+/* Numbers rounded to what is meaningful (6 significant digits). */
+json_t *record_real(double value);
+/* Members that every report carries: program version, command line, device class, host, date,
+ * ranks, ranks per node, wire. `world` may be NULL. */
+struct sstar_world;
+json_t *record_new(struct sstar_world *world, const char *command);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * What every subcommand shares: the table of commands, common options, starting its own ranks.
+ * Private to tools.
+ */
+#ifndef SSTAR_TOOLS_TOOL_H
+#define SSTAR_TOOLS_TOOL_H
+
+#include "transport/transport.h"
+#include <argp.h>
+
+enum { EXIT_USAGE = 2, EXIT_SKIPPED = 77 };
+
+struct command {
+    const char *name;
+    int (*main)(int argc, char **argv); /* argv[0] is "sstar NAME"; returns the exit status */
+    const char *summary;                /* one line for `sstar help` */
+};
+/* One file per subcommand, each defining command_NAME; main.c lists them. */
+extern const struct command command_devices, command_info, command_run, command_fit, command_put,
+    command_allreduce, command_alltoall, command_routing;
+
+/* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
+ * --ib-dev NAME, --gid-index I, --qp K, --wire A,G,B, --port-per-rank, --timeout S, --json FILE,
+ * --csv FILE, --seed N, --no-progress. Values on the command line win over the environment. */
+struct common_options {
+    struct sstar_config config;
+    int ranks;          /* 0: started by a launcher, or the command's default */
+    int ranks_per_node; /* 0: real nodes */
+    const char *json, *csv;
+    uint64_t seed;
+    bool no_progress;
+};
+extern const struct argp common_argp;      /* input: struct common_options * */
+/* Before argp_parse: read the environment. 0, or EXIT_USAGE after a sentence. */
+int common_init(struct common_options *options);
+
+/*
+ * After parsing. If no launcher started us and the command needs `default_ranks` ranks (or --ranks
+ * says how many), run ourselves as so many ranks with the same arguments and return their exit
+ * status with *world NULL; in each rank open the world. Returns 0 with *world set, or
+ * the exit status to leave with, *world NULL. `argv` is the command's whole argv.
+ */
+int common_start(struct common_options *options, int default_ranks, int argc, char **argv,
+                 struct sstar_world **world, int *exit_status);
+
+/* A size with K, M or G (powers of two), a whole number, a real number, the wire triple: 0, or
+ * -EINVAL; the whole text must be used up. */
+int parse_size(const char *text, uint64_t *value);
+int parse_whole(const char *text, long low, long high, long *value);
+int parse_real(const char *text, double low, double high, double *value);
+int parse_wire(const char *text, struct sstar_wire *wire);
+
+/* Progress line on a terminal's stderr (rank 0 only); nothing elsewhere. */
+void progress_show(const struct common_options *options, const struct sstar_world *world,
+                   const char *what, double share);
+void progress_clear(const struct common_options *options, const struct sstar_world *world);
+
+/* launch.c: start n copies of argv as ranks, forward signals, end all when one fails. A child's
+ * environment: RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT SSTAR_TOKEN
+ * SSTAR_RANKS_PER_NODE. Returns the exit status to leave with: the first failing rank's. */
+int launch_ranks(int n, int ranks_per_node, char **argv);
+
+#endif

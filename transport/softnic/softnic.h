@@ -1,0 +1,95 @@
+/*
+ * softnic: a NIC in user space that speaks verbs.
+ *
+ * Each function has the contract of the libibverbs call of the same name (softnic_post_send is
+ * ibv_post_send, and so on), and every object is a genuine libibverbs structure: the inline data
+ * calls of <infiniband/verbs.h> and ibv_wr_* work on them directly.
+ *
+ * A *port* has a name. Processes of one user that open the same name share that port, its wire and
+ * its GID, as the processes of one node share a NIC. Queue pairs of different ports, and of one
+ * port, reach each other by GID and queue pair number. Nothing runs in the background: whoever
+ * posts or polls moves the port on.
+ */
+#ifndef SOFTNIC_H
+#define SOFTNIC_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * The shape of a port's wire. All zero: unshaped, as fast as memory. A message of S bytes posted at
+ * `now` takes
+ *     start  = max(now, tx_busy)        tx_busy = start + gap + S/beta      (sender's port)
+ *     arrive = max(start + alpha, rx_busy)   done = rx_busy = arrive + S/beta  (receiver's port)
+ * a READ or an atomic 2*alpha + S/beta. No completion is shown before `done`.
+ * beta_gbps counts 1e9 BYTES per second; 0 with alpha or gap set means no limit.
+ */
+struct softnic_wire {
+    double alpha_us;
+    double gap_us;
+    double beta_gbps;
+};
+
+struct softnic_attr {
+    const char *port_name;            /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
+    const struct softnic_wire *wire;  /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
+    uint64_t (*now_ns)(void *clock);  /* NULL: CLOCK_MONOTONIC. All openers must agree. */
+    void *clock;
+    char *error;                      /* NULL, or where a sentence goes when opening fails */
+    size_t error_size;
+};
+
+/* Open a port by name, making it if it is not there. NULL with errno set on failure: EINVAL bad
+ * name or wire, EPERM/EACCES another user's, ENOSPC /dev/shm full, EPROTO made by another version,
+ * EEXIST two names fell on one GID, EBUSY shaped otherwise by a process that still has it open. */
+struct ibv_context *softnic_open_port(const struct softnic_attr *attr);
+/* Shape the port's wire anew, for all who have it open. 0 or an errno. */
+int softnic_set_wire(struct ibv_context *context, const struct softnic_wire *wire);
+int softnic_get_wire(struct ibv_context *context, struct softnic_wire *wire);
+/* The last sentence said about a failure on this context (never NULL; "" if none): what the kernel
+ * forbade and what to allow. Valid until the next failure. */
+const char *softnic_last_error(struct ibv_context *context);
+
+/* The device list holds one device, named by SOFTNIC_PORT or "softnic0"; opening it is
+ * softnic_open_port with everything from the environment. */
+struct ibv_device **softnic_get_device_list(int *num_devices);
+void softnic_free_device_list(struct ibv_device **list);
+const char *softnic_get_device_name(struct ibv_device *device);
+struct ibv_context *softnic_open_device(struct ibv_device *device);
+int softnic_close_device(struct ibv_context *context);
+
+int softnic_query_device(struct ibv_context *context, struct ibv_device_attr *attr);
+int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
+int softnic_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
+int softnic_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                         struct ibv_gid_entry *entry, uint32_t flags);
+int softnic_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+void softnic_ack_async_event(struct ibv_async_event *event);
+
+struct ibv_pd *softnic_alloc_pd(struct ibv_context *context);
+int softnic_dealloc_pd(struct ibv_pd *pd);
+struct ibv_mr *softnic_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access);
+int softnic_dereg_mr(struct ibv_mr *mr);
+
+struct ibv_comp_channel *softnic_create_comp_channel(struct ibv_context *context);
+int softnic_destroy_comp_channel(struct ibv_comp_channel *channel);
+struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                 struct ibv_comp_channel *channel, int comp_vector);
+int softnic_destroy_cq(struct ibv_cq *cq);
+int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int softnic_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+void softnic_ack_cq_events(struct ibv_cq *cq, unsigned int nevents);
+int softnic_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+struct ibv_qp *softnic_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp_ex *softnic_qp_to_qp_ex(struct ibv_qp *qp);
+int softnic_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask);
+int softnic_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+                     struct ibv_qp_init_attr *init_attr);
+int softnic_destroy_qp(struct ibv_qp *qp);
+int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * The verbs seam: everything above it speaks to a NIC through this table and in no other way.
+ *
+ * A member has the name, the arguments and the contract of the libibverbs call it stands for
+ * (man ibv_post_send and so on): pointers are NULL with errno set on failure, integers are 0 or a
+ * positive errno value (some calls: -1 with errno set), as the man page of each says. Members that
+ * a device lacks are filled with a function that answers EOPNOTSUPP; none is NULL.
+ *
+ * Implementations: verbs_ibverbs (libibverbs itself), verbs_softnic (transport/softnic), and
+ * decorators, which hold another table and pass calls on. Tables are constant; what belongs to one
+ * open device hangs off its ibv_context.
+ */
+#ifndef SSTAR_TRANSPORT_VERBS_H
+#define SSTAR_TRANSPORT_VERBS_H
+
+#include <infiniband/verbs.h>
+
+struct verbs {
+    struct ibv_device **(*get_device_list)(int *num_devices);
+    void (*free_device_list)(struct ibv_device **list);
+    const char *(*get_device_name)(struct ibv_device *device);
+    struct ibv_context *(*open_device)(struct ibv_device *device);
+    int (*close_device)(struct ibv_context *context);
+
+    int (*query_device)(struct ibv_context *context, struct ibv_device_attr *attr);
+    int (*query_port)(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
+    int (*query_gid)(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
+    int (*query_gid_ex)(struct ibv_context *context, uint32_t port, uint32_t index,
+                        struct ibv_gid_entry *entry, uint32_t flags);
+    int (*get_async_event)(struct ibv_context *context, struct ibv_async_event *event);
+    void (*ack_async_event)(struct ibv_async_event *event);
+
+    struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
+    int (*dealloc_pd)(struct ibv_pd *pd);
+    struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length, int access);
+    int (*dereg_mr)(struct ibv_mr *mr);
+
+    struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
+    int (*destroy_comp_channel)(struct ibv_comp_channel *channel);
+    struct ibv_cq *(*create_cq)(struct ibv_context *context, int cqe, void *cq_context,
+                                struct ibv_comp_channel *channel, int comp_vector);
+    int (*destroy_cq)(struct ibv_cq *cq);
+    int (*req_notify_cq)(struct ibv_cq *cq, int solicited_only);
+    int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+    void (*ack_cq_events)(struct ibv_cq *cq, unsigned int nevents);
+    int (*poll_cq)(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+    struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+    struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+    struct ibv_qp_ex *(*qp_to_qp_ex)(struct ibv_qp *qp); /* NULL where ibv_wr_* is not to be had */
+    int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask);
+    int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+                    struct ibv_qp_init_attr *init_attr);
+    int (*destroy_qp)(struct ibv_qp *qp);
+    int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+    int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+};
+
+extern const struct verbs verbs_ibverbs;
+extern const struct verbs verbs_softnic;
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * One clock, one wait. All time comes from clock_ns; all waiting is a loop around wait_step:
+ *
+ *     struct waiter w = wait_begin(world, "a credit", peer, sequence);
+ *     while (!condition) {
+ *         int err = sstar_links_progress(links);
+ *         if (err < 0 || (err = wait_step(&w)) < 0)
+ *             return err;
+ *     }
+ *
+ * wait_step spins (pause), then yields, then sleeps on the world's event loop; with more ranks than
+ * cores it yields at once. It looks at the control plane now and then, so a dead rank ends every
+ * wait; it says on stderr after 5 s who waits for whom, and fails with -ETIMEDOUT at the deadline.
+ * Call wait_progress when the condition has not come but something has moved: the warning and the
+ * deadline then start again (honest work is not failure).
+ */
+#ifndef SSTAR_TRANSPORT_WAIT_H
+#define SSTAR_TRANSPORT_WAIT_H
+
+#include "transport/transport.h"
+#include <time.h>
+
+static inline uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct waiter {
+    struct sstar_world *world;
+    const char *what;  /* static text: "a credit", "allreduce chunk" */
+    int peer;          /* -1: nobody in particular */
+    uint64_t sequence;
+    uint64_t started_ns, deadline_ns; /* 0 until the first slow look */
+    uint32_t steps;
+    bool warned;
+};
+
+static inline struct waiter wait_begin(struct sstar_world *world, const char *what, int peer,
+                                       uint64_t sequence)
+{
+    return (struct waiter){.world = world, .what = what, .peer = peer, .sequence = sequence};
+}
+
+/* 0: look at the condition again. Negative: the world failed, or the deadline passed. */
+int wait_step(struct waiter *w);
+void wait_progress(struct waiter *w);
+
+#endif

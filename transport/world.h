@@ -1,0 +1,57 @@
+/*
+ * What hangs off a world. Private to the project; each member is the business of the file named.
+ */
+#ifndef SSTAR_TRANSPORT_WORLD_H
+#define SSTAR_TRANSPORT_WORLD_H
+
+#include "transport/report.h"
+#include "transport/transport.h"
+#include <sys/types.h>
+
+struct rank_info {
+    int node;       /* 0 .. node_count - 1, in order of the first rank of each node */
+    int local_rank; /* place among the ranks of the node */
+    pid_t pid;
+    bool same_host; /* as we are: pid and /proc are meaningful here */
+    char host[64];
+};
+
+struct sstar_world {
+    struct sstar_config config;
+    struct log log;
+    struct report report; /* the sentence */
+    int failed;           /* 0, or the negative errno that every later call returns */
+    int rank, size;
+    struct rank_info *ranks; /* [size] */
+    int node_count;
+    int *node_first_member;  /* [node_count + 1] into node_members: ranks of each node in order */
+    int *node_members;       /* [size] */
+    int cores;               /* that this process may run on */
+    int ranks_on_host;       /* more than cores: waiting yields at once */
+    struct control *control; /* control.c: rendezvous sockets, pidfds, the event loop */
+    struct node_memory *node_memory; /* memory.c */
+    struct device *device;           /* device.c; NULL until first needed */
+    struct sstar_links *links;       /* links.c: a list of all that are open */
+    struct barrier *barrier;         /* barrier.c */
+    struct sstar_counters counters;
+    bool timed;
+    void *collectives;               /* collectives/: cached plans */
+    void (*collectives_close)(struct sstar_world *world);
+};
+
+/* Mark the world as failed (the first failure stays) and keep the sentence. Returns the code. */
+int world_fail(struct sstar_world *world, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- control plane (control.c) ---------------------------------------------------------------- */
+
+/* Look at sockets, pidfds and async events without blocking; marks the world failed when a rank
+ * died. 0 or world->failed. Costs a memory read when nothing happened (io_uring). */
+int control_poll(struct sstar_world *world);
+/* Sleep until a control event, readiness of an fd watched with control_watch, or the timeout. */
+int control_sleep(struct sstar_world *world, uint64_t timeout_us);
+/* Watch an fd for input; `ready` is called from control_poll/control_sleep. Returns 0 or -errno. */
+int control_watch(struct sstar_world *world, int fd, void (*ready)(void *arg), void *arg);
+void control_unwatch(struct sstar_world *world, int fd);
+
+#endif
