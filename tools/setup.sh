@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+# Sourced by tools/demo and tools/test: installs what is missing, builds a preset.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
+    ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev uthash-dev libcmocka-dev"
+packages_demo="gnuplot-nox jq"
+packages_test="clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox scdoc iproute2 procps"
+
+# install_packages NAME...: only what is not there yet, so that it costs nothing the second time.
+install_packages() {
+    local name missing=() sudo=()
+    for name in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    command -v apt-get >/dev/null || die "apt-get is not here; install by hand: ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "run as root, or install by hand: ${missing[*]}"
+        sudo=(sudo)
+    fi
+    say "installing: ${missing[*]}"
+    "${sudo[@]}" apt-get update -q || die "apt-get update failed; is there a network?"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        "${missing[@]}" >/dev/null || die "apt-get install failed for: ${missing[*]}"
+}
+
+# build PRESET: configure and build into build/PRESET.
+build() {
+    say "building: $1"
+    (cd "$root" && cmake --preset "$1" -Wno-dev >/dev/null && cmake --build --preset "$1" -- -k 0) ||
+        die "building preset $1 failed"
+}
