@@ -13,9 +13,12 @@ die() {
     exit 1
 }
 
+# shellcheck disable=SC2034 # used by those that source this file
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
     ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev uthash-dev libcmocka-dev"
+# shellcheck disable=SC2034
 packages_demo="gnuplot-nox jq"
+# shellcheck disable=SC2034
 packages_test="clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox scdoc iproute2 procps"
 
 # install_packages NAME...: only what is not there yet, so that it costs nothing the second time.
