@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* Options that every measuring command takes, and the start of its ranks. */
+#include "tools/record.h"
+#include "tools/tool.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OPTION_RANKS = 0x1000,
+    OPTION_RANKS_PER_NODE,
+    OPTION_IB_DEV,
+    OPTION_GID_INDEX,
+    OPTION_QP,
+    OPTION_WIRE,
+    OPTION_PORT_PER_RANK,
+    OPTION_TIMEOUT,
+    OPTION_JSON,
+    OPTION_CSV,
+    OPTION_SEED,
+    OPTION_NO_PROGRESS,
+};
+
+enum { MAX_RANKS = 1024, MAX_QUEUE_PAIRS = 64, MAX_TIMEOUT_S = 86400, MAX_GID_INDEX = 255 };
+
+static const struct argp_option options[] = {
+    {.doc = "World and device:", .group = 10},
+    {.name = "ranks", .key = OPTION_RANKS, .arg = "N", .doc = "Start N ranks on this machine"},
+    {.name = "ranks-per-node",
+     .key = OPTION_RANKS_PER_NODE,
+     .arg = "R",
+     .doc = "Virtual nodes of R ranks each; between them messages go through the NIC"},
+    {.name = "ib-dev",
+     .key = OPTION_IB_DEV,
+     .arg = "NAME",
+     .doc = "Device to use (see sstar devices), or softnic"},
+    {.name = "gid-index", .key = OPTION_GID_INDEX, .arg = "I", .doc = "GID to use; -1: chosen"},
+    {.name = "qp", .key = OPTION_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
+    {.name = "wire",
+     .key = OPTION_WIRE,
+     .arg = "ALPHA_US,GAP_US,BETA_GBPS",
+     .doc = "Shape softnic's wire: start-up time, time between messages, 1e9 bytes per second"},
+    {.name = "port-per-rank",
+     .key = OPTION_PORT_PER_RANK,
+     .doc = "Give each rank a softnic port of its own, not one per node"},
+    {.name = "timeout",
+     .key = OPTION_TIMEOUT,
+     .arg = "S",
+     .doc = "Fail when nothing has moved for S seconds"},
+    {.doc = "Output:", .group = 20},
+    {.name = "json",
+     .key = OPTION_JSON,
+     .arg = "FILE",
+     .doc = "Write the record as JSON (-: stdout)"},
+    {.name = "csv", .key = OPTION_CSV, .arg = "FILE", .doc = "Write the table as CSV (-: stdout)"},
+    {.name = "seed",
+     .key = OPTION_SEED,
+     .arg = "N",
+     .doc = "Seed of all random choices (default 1)"},
+    {.name = "no-progress", .key = OPTION_NO_PROGRESS, .doc = "No progress line on the terminal"},
+    {0},
+};
+
+static int whole(const char *option, const char *text, long low, long high,
+                 struct argp_state *state)
+{
+    long value = low;
+    if (parse_whole(text, low, high, &value))
+        argp_error(state, "%s takes a whole number from %ld to %ld, not '%s'", option, low, high,
+                   text);
+    return (int)value;
+}
+
+static void set_device(struct sstar_config *config, const char *name, struct argp_state *state)
+{
+    if (!name[0] || strlen(name) >= sizeof(config->ib_dev))
+        argp_error(state, "--ib-dev takes the name of a device, at most %zu characters, not '%s'",
+                   sizeof(config->ib_dev) - 1, name);
+    else
+        strcpy(config->ib_dev, name);
+}
+
+static error_t parse_world(int key, char *arg, struct argp_state *state,
+                           struct common_options *common)
+{
+    struct sstar_config *config = &common->config;
+    switch (key) {
+    case OPTION_RANKS:
+        common->ranks = whole("--ranks", arg, 1, MAX_RANKS, state);
+        return 0;
+    case OPTION_RANKS_PER_NODE:
+        common->ranks_per_node = whole("--ranks-per-node", arg, 1, MAX_RANKS, state);
+        return 0;
+    case OPTION_IB_DEV:
+        set_device(config, arg, state);
+        return 0;
+    case OPTION_GID_INDEX:
+        config->gid_index = whole("--gid-index", arg, -1, MAX_GID_INDEX, state);
+        return 0;
+    case OPTION_QP:
+        config->queue_pairs = whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);
+        return 0;
+    case OPTION_WIRE:
+        if (parse_wire(arg, &config->wire))
+            argp_error(state,
+                       "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1, "
+                       "not '%s'",
+                       arg);
+        return 0;
+    case OPTION_PORT_PER_RANK:
+        config->port_per_rank = true;
+        return 0;
+    case OPTION_TIMEOUT:
+        if (parse_real(arg, 0.1, MAX_TIMEOUT_S, &config->timeout_s))
+            argp_error(state, "--timeout takes seconds from 0.1 to %d, not '%s'", MAX_TIMEOUT_S,
+                       arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct common_options *common = state->input;
+    switch (key) {
+    case OPTION_JSON:
+        common->json = arg;
+        return 0;
+    case OPTION_CSV:
+        common->csv = arg;
+        return 0;
+    case OPTION_SEED:
+        if (parse_size(arg, &common->seed))
+            argp_error(state, "--seed takes a whole number, not '%s'", arg);
+        return 0;
+    case OPTION_NO_PROGRESS:
+        common->no_progress = true;
+        return 0;
+    default:
+        return parse_world(key, arg, state, common);
+    }
+}
+
+const struct argp common_argp = {.options = options, .parser = parse_option};
+
+int common_init(struct common_options *common)
+{
+    char error[512];
+    *common = (struct common_options){.seed = 1};
+    if (sstar_config_init(&common->config, error, sizeof(error))) {
+        fprintf(stderr, "sstar: %s\n", error);
+        return EXIT_USAGE;
+    }
+    common->ranks_per_node = common->config.ranks_per_node;
+    return 0;
+}
+
+/* The same command again, as a rank: argv[0] is "sstar NAME" and becomes two words. */
+static int start_ranks(int n, int ranks_per_node, int argc, char **argv)
+{
+    char program[4096], *name = strchr(argv[0], ' ');
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[length < 0 ? 0 : length] = '\0';
+    if (access(program,
+               X_OK)) /* replaced while we run: what we run is still there under this name */
+        strcpy(program, "/proc/self/exe");
+    char **copy = calloc((size_t)argc + 2, sizeof(*copy));
+    if (!copy) {
+        fprintf(stderr, "%s: out of memory while starting ranks\n", argv[0]);
+        return EXIT_FAILURE;
+    }
+    copy[0] = program;
+    copy[1] = name ? name + 1 : argv[0];
+    memcpy(copy + 2, argv + 1, ((size_t)argc - 1) * sizeof(*copy));
+    int status = launch_ranks(n, ranks_per_node, copy);
+    free(copy);
+    return status;
+}
+
+static int check_shape(const struct common_options *common, int ranks, const char *command)
+{
+    if (common->ranks && common->ranks != ranks) {
+        fprintf(stderr,
+                "%s: --ranks %d, but the launcher (%s) started %d; leave --ranks out or start %d\n",
+                command, common->ranks, common->config.launcher, ranks, common->ranks);
+        return EXIT_USAGE;
+    }
+    if (common->ranks_per_node > ranks) {
+        fprintf(stderr,
+                "%s: --ranks-per-node %d is more than the %d rank%s there are; take at most "
+                "that\n",
+                command, common->ranks_per_node, ranks, ranks == 1 ? "" : "s");
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
+static int start(struct common_options *common, int default_ranks, int argc, char **argv,
+                 struct sstar_world **world)
+{
+    struct sstar_config *config = &common->config;
+    bool launched = strcmp(config->launcher, "none") != 0;
+    int ranks = launched ? config->size : common->ranks ? common->ranks : default_ranks;
+    int status = check_shape(common, ranks, argv[0]);
+    if (!status && (!launched || config->rank == 0))
+        status = record_can_write(argv[0], common->json, common->csv);
+    if (status)
+        return status;
+    config->ranks_per_node = common->ranks_per_node;
+    if (!launched && ranks > 1)
+        return start_ranks(ranks, common->ranks_per_node, argc, argv);
+    char error[512];
+    if (sstar_world_open(world, config, error, sizeof(error))) {
+        fprintf(stderr, "%s: %s\n", argv[0], error);
+        return EXIT_FAILURE;
+    }
+    return 0;
+}
+
+int common_start(struct common_options *common, int default_ranks, int argc, char **argv,
+                 struct sstar_world **world, int *exit_status)
+{
+    *world = NULL;
+    *exit_status = start(common, default_ranks, argc, argv, world);
+    return *exit_status;
+}
