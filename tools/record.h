@@ -24,6 +24,9 @@ void table_row(FILE *out, const struct column *columns, int n, const json_t *row
  * 0, or 1 after a sentence on stderr. A path of NULL does nothing. */
 int record_write_json(const json_t *report, const char *path);
 int record_write_csv(const json_t *report, const char *key, const char *path);
+/* Before long work: can these files be written at all? 0, or 1 after a sentence. NULL, "-" and
+ * pipes pass. */
+int record_can_write(const char *command, const char *json, const char *csv);
 /* Numbers rounded to what is meaningful (6 significant digits). */
 json_t *record_real(double value);
 /* Members that every report carries: program version, command line, device class, host, date,
