@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that the ranks of a node share: the segments of this rank, its directory, and the mappings
+ * of the other ranks' segments. Registration is in region.c.
+ */
+#include "transport/memory.h"
+#include "transport/memory_private.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What each rank tells the others about its directory. */
+struct introduction {
+    uint64_t nonce, address, inode;
+    uint32_t magic, version, size;
+    int32_t fd;
+};
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- segments ----------------------------------------------------------------------------------
+ */
+
+static int segment_error(struct sstar_world *world, int err, const char *call, size_t bytes)
+{
+    const char *remedy = err == ENOSPC || err == ENOMEM
+                             ? "the machine, or its memory cgroup, has not that much left"
+                         : err == EMFILE || err == ENFILE ? "raise `ulimit -n`"
+                                                          : "look at what the system forbids here";
+    return report_set(&world->report, -err,
+                      "rank %d cannot have %zu bytes of memory to share in its node: %s: %s; %s",
+                      world->rank, bytes, call, strerror(err), remedy);
+}
+
+/* A memfd of `bytes`, allocated in full so that a full machine is an error here and not SIGBUS
+ * later, and mapped. The fd stays open: peers reach it through /proc. */
+static int segment_map(struct sstar_world *world, size_t bytes, int *fd, void **memory)
+{
+    const char *call = "memfd_create";
+    int file = memfd_create("sstar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0)
+        return segment_error(world, errno, call, bytes);
+    int err = 0;
+    call = "ftruncate";
+    if (ftruncate(file, (off_t)bytes) != 0)
+        err = errno;
+    if (!err) {
+        call = "fallocate";
+        do
+            err = fallocate(file, 0, 0, (off_t)bytes) != 0 ? errno : 0;
+        while (err == EINTR);
+    }
+    if (!err && fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        call = "F_ADD_SEALS";
+        err = errno;
+    }
+    void *mapped = MAP_FAILED;
+    if (!err) {
+        call = "mmap";
+        mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        err = mapped == MAP_FAILED ? errno : 0;
+    }
+    if (err) {
+        close(file);
+        return segment_error(world, err, call, bytes);
+    }
+    *fd = file;
+    *memory = mapped;
+    return 0;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+static void entry_publish(struct directory *directory, int index, const struct segment *segment)
+{
+    struct entry *entry = &directory->entries[index];
+    atomic_store_explicit(&entry->base, (uintptr_t)segment->memory, memory_order_relaxed);
+    atomic_store_explicit(&entry->size, segment->size, memory_order_relaxed);
+    atomic_store_explicit(&entry->inode, inode_of(segment->fd), memory_order_relaxed);
+    atomic_store_explicit(&entry->fd, segment->fd, memory_order_relaxed);
+    atomic_fetch_add_explicit(&entry->generation, 1, memory_order_release);
+    uint32_t count = atomic_load_explicit(&directory->count, memory_order_relaxed);
+    if ((uint32_t)index >= count)
+        atomic_store_explicit(&directory->count, (uint32_t)index + 1, memory_order_release);
+}
+
+static int entry_free_index(const struct node_memory *node)
+{
+    for (int i = 0; i < DIRECTORY_ENTRIES; i++)
+        if (!node->segments[i])
+            return i;
+    return -1;
+}
+
+int sstar_alloc(struct sstar_world *world, size_t size_bytes, void **memory)
+{
+    struct node_memory *node = world->node_memory;
+    if (world->failed)
+        return world->failed;
+    if (size_bytes == 0 || size_bytes > SIZE_MAX / 4)
+        return report_set(&world->report, -EINVAL, "sstar_alloc: %zu bytes cannot be meant",
+                          size_bytes);
+    int index = entry_free_index(node);
+    if (index < 0)
+        return report_set(
+            &world->report, -ENOMEM,
+            "sstar_alloc: rank %d holds %d pieces of memory already; take fewer and larger ones",
+            world->rank, DIRECTORY_ENTRIES);
+    struct segment *segment = calloc(1, sizeof *segment);
+    if (!segment)
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    segment->size = round_up(size_bytes, (size_t)sysconf(_SC_PAGESIZE));
+    segment->index = index;
+    int err = segment_map(world, segment->size, &segment->fd, &segment->memory);
+    if (err) {
+        free(segment);
+        return err;
+    }
+    segment->region = (struct sstar_region){
+        .world = world, .memory = segment->memory, .size_bytes = segment->size, .segment = segment};
+    node->segments[index] = segment;
+    entry_publish(node->directory, index, segment);
+    *memory = segment->memory;
+    return 0;
+}
+
+static void segment_free(struct node_memory *node, struct segment *segment)
+{
+    /* Peers see first that the entry is void; their mappings keep the pages until they drop them.
+     */
+    atomic_fetch_add_explicit(&node->directory->entries[segment->index].generation, 1,
+                              memory_order_release);
+    node->segments[segment->index] = NULL;
+    if (node->last == segment)
+        node->last = NULL;
+    segment_unbind(segment);
+    munmap(segment->memory, segment->size);
+    close(segment->fd);
+    free(segment);
+}
+
+struct segment *memory_segment(struct sstar_world *world, const void *memory, size_t bytes)
+{
+    struct node_memory *node = world->node_memory;
+    if (node->last && region_holds(&node->last->region, memory, bytes))
+        return node->last;
+    uint32_t count = atomic_load_explicit(&node->directory->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        struct segment *segment = node->segments[i];
+        if (segment && region_holds(&segment->region, memory, bytes))
+            return node->last = segment;
+    }
+    return NULL;
+}
+
+int sstar_free(struct sstar_world *world, void *memory)
+{
+    if (!memory)
+        return 0;
+    struct segment *segment = memory_segment(world, memory, 0);
+    if (!segment || segment->memory != memory)
+        return report_set(&world->report, -EINVAL, "sstar_free: %p was not got from sstar_alloc",
+                          memory);
+    if (segment->users > 0)
+        return report_set(
+            &world->report, -EBUSY,
+            "sstar_free: %d regions of %p are still registered; deregister them first",
+            segment->users, memory);
+    segment_free(world->node_memory, segment);
+    return 0;
+}
+
+/* ---- other ranks' memory -----------------------------------------------------------------------
+ */
+
+static int proc_open(pid_t pid, int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* Map what the peer's fd stands for, if it is still the file that the peer meant. */
+static void *peer_map(pid_t pid, int fd, uint64_t inode, size_t size)
+{
+    int file = proc_open(pid, fd);
+    if (file < 0)
+        return NULL;
+    void *mapped = MAP_FAILED;
+    struct stat status;
+    if (fstat(file, &status) == 0 && (uint64_t)status.st_ino == inode &&
+        (size_t)status.st_size >= size)
+        mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static void mapping_drop(const struct peer_memory *peer, struct mapping *mapping)
+{
+    if (mapping->local && !peer->same_process)
+        munmap(mapping->local, mapping->size);
+    *mapping = (struct mapping){0};
+}
+
+static struct mapping *mapping_make(struct peer_memory *peer, uint32_t index, uint64_t generation)
+{
+    struct entry *entry = &peer->directory->entries[index];
+    struct mapping *mapping = &peer->mappings[index];
+    mapping_drop(peer, mapping);
+    uint64_t base = atomic_load_explicit(&entry->base, memory_order_relaxed);
+    size_t size = atomic_load_explicit(&entry->size, memory_order_relaxed);
+    void *local = peer->same_process
+                      ? (void *)(uintptr_t)base
+                      : peer_map(peer->pid, atomic_load_explicit(&entry->fd, memory_order_relaxed),
+                                 atomic_load_explicit(&entry->inode, memory_order_relaxed), size);
+    if (!local)
+        return NULL;
+    *mapping = (struct mapping){
+        .local = local, .base = base, .size = size, .generation = generation, .entry = entry};
+    return mapping;
+}
+
+static bool mapping_holds(const struct mapping *mapping, uint64_t address, size_t bytes)
+{
+    uint64_t offset = address - mapping->base;
+    return offset <= mapping->size && bytes <= mapping->size - offset;
+}
+
+static void *mapping_at(const struct mapping *mapping, uint64_t address)
+{
+    return (char *)mapping->local + (address - mapping->base);
+}
+
+static void *peer_search(struct peer_memory *peer, uint64_t address, size_t bytes)
+{
+    uint32_t count = atomic_load_explicit(&peer->directory->count, memory_order_acquire);
+    for (uint32_t i = 0; i < count && i < DIRECTORY_ENTRIES; i++) {
+        struct entry *entry = &peer->directory->entries[i];
+        uint64_t generation = atomic_load_explicit(&entry->generation, memory_order_acquire);
+        struct mapping *mapping = &peer->mappings[i];
+        if (mapping->local && mapping->generation != generation) {
+            if (peer->last == mapping)
+                peer->last = NULL;
+            mapping_drop(peer, mapping);
+        }
+        if (!(generation & 1))
+            continue;
+        uint64_t offset = address - atomic_load_explicit(&entry->base, memory_order_relaxed);
+        size_t size = atomic_load_explicit(&entry->size, memory_order_relaxed);
+        if (offset > size || bytes > size - offset)
+            continue;
+        if (!mapping->local)
+            mapping = mapping_make(peer, i, generation);
+        if (!mapping || !mapping_holds(mapping, address, bytes))
+            return NULL;
+        peer->last = mapping;
+        return mapping_at(mapping, address);
+    }
+    return NULL;
+}
+
+void *memory_peer(struct sstar_world *world, int rank, uint64_t address, size_t bytes)
+{
+    struct peer_memory *peer = world->node_memory->peers[rank];
+    if (!peer)
+        return NULL;
+    const struct mapping *last = peer->last;
+    if (last && mapping_holds(last, address, bytes) &&
+        atomic_load_explicit(&last->entry->generation, memory_order_acquire) == last->generation)
+        return mapping_at(last, address);
+    return peer_search(peer, address, bytes);
+}
+
+bool memory_same_process(const struct sstar_world *world, int rank)
+{
+    const struct peer_memory *peer = world->node_memory->peers[rank];
+    return peer && peer->same_process;
+}
+
+/* ---- opening and closing -----------------------------------------------------------------------
+ */
+
+static void peer_close(struct peer_memory *peer)
+{
+    if (!peer)
+        return;
+    for (int i = 0; peer->mappings && i < DIRECTORY_ENTRIES; i++)
+        mapping_drop(peer, &peer->mappings[i]);
+    free(peer->mappings);
+    if (peer->directory && !peer->same_process)
+        munmap(peer->directory, sizeof *peer->directory);
+    free(peer);
+}
+
+/* Whether that file is open in this very process under the same number (a pid may mean another
+ * process in another container). */
+static bool is_same_process(const struct sstar_world *world, int rank,
+                            const struct introduction *it)
+{
+    return world->ranks[rank].pid == getpid() && inode_of(it->fd) == it->inode;
+}
+
+static int peer_refused(struct sstar_world *world, int rank, const char *why)
+{
+    return report_set(&world->report, -EPROTO,
+                      "rank %d (pid %d) counts as one node with rank %d, but its memory cannot be "
+                      "shared: %s; start them with one user and one pid namespace, or with "
+                      "SSTAR_RANKS_PER_NODE=1",
+                      rank, (int)world->ranks[rank].pid, world->rank, why);
+}
+
+static int peer_open(struct sstar_world *world, int rank, const struct introduction *it)
+{
+    if (it->magic != DIRECTORY_MAGIC || it->version != DIRECTORY_VERSION ||
+        it->size != sizeof(struct directory))
+        return peer_refused(world, rank, "it was built from another version of sstar");
+    struct peer_memory *peer = calloc(1, sizeof *peer);
+    struct mapping *mappings = calloc(DIRECTORY_ENTRIES, sizeof *mappings);
+    if (!peer || !mappings) {
+        free(mappings);
+        free(peer);
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    }
+    peer->pid = world->ranks[rank].pid;
+    peer->mappings = mappings;
+    peer->same_process = is_same_process(world, rank, it);
+    peer->directory = peer->same_process
+                          ? (void *)(uintptr_t)it->address
+                          : peer_map(peer->pid, it->fd, it->inode, sizeof(struct directory));
+    world->node_memory->peers[rank] = peer;
+    if (!peer->directory)
+        return peer_refused(world, rank, "its file in /proc cannot be opened");
+    if (peer->directory->magic != DIRECTORY_MAGIC || peer->directory->nonce != it->nonce)
+        return peer_refused(world, rank, "the memory found there is not the one it means");
+    return 0;
+}
+
+static int directory_open(struct sstar_world *world)
+{
+    struct node_memory *node = world->node_memory;
+    void *memory;
+    int err = segment_map(world, sizeof(struct directory), &node->directory_fd, &memory);
+    if (err)
+        return err;
+    node->directory = memory;
+    node->directory->magic = DIRECTORY_MAGIC;
+    node->directory->version = DIRECTORY_VERSION;
+    node->directory->size = sizeof(struct directory);
+    if (getrandom(&node->directory->nonce, sizeof node->directory->nonce, 0) !=
+        (ssize_t)sizeof node->directory->nonce)
+        return report_set(&world->report, -EIO, "getrandom failed");
+    return 0;
+}
+
+static int peers_open(struct sstar_world *world, struct introduction *all)
+{
+    const struct node_memory *node = world->node_memory;
+    struct introduction mine = {.nonce = node->directory->nonce,
+                                .address = (uintptr_t)node->directory,
+                                .inode = inode_of(node->directory_fd),
+                                .magic = DIRECTORY_MAGIC,
+                                .version = DIRECTORY_VERSION,
+                                .size = sizeof(struct directory),
+                                .fd = node->directory_fd};
+    int err = sstar_allgather(world, &mine, sizeof mine, all);
+    int my_node = world->ranks[world->rank].node;
+    for (int rank = 0; rank < world->size && !err; rank++)
+        if (world->ranks[rank].node == my_node)
+            err = peer_open(world, rank, &all[rank]);
+    return err;
+}
+
+int node_memory_open(struct sstar_world *world)
+{
+    struct node_memory *node = calloc(1, sizeof *node);
+    struct introduction *all = calloc((size_t)world->size, sizeof *all);
+    struct peer_memory **peers = calloc((size_t)world->size, sizeof *peers);
+    if (!node || !all || !peers) {
+        free(node);
+        free(all);
+        free(peers);
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    }
+    node->directory_fd = -1;
+    node->peers = peers;
+    world->node_memory = node;
+    int err = directory_open(world);
+    if (!err)
+        err = peers_open(world, all);
+    free(all);
+    /* Nobody may leave before all have mapped: a directory goes with its rank. */
+    if (!err)
+        err = sstar_barrier(world);
+    if (err)
+        node_memory_close(world);
+    return err;
+}
+
+void node_memory_close(struct sstar_world *world)
+{
+    struct node_memory *node = world->node_memory;
+    if (!node)
+        return;
+    memory_unbind(world);
+    for (int i = 0; i < DIRECTORY_ENTRIES; i++)
+        if (node->segments[i])
+            segment_free(node, node->segments[i]);
+    for (int rank = 0; rank < world->size; rank++)
+        peer_close(node->peers[rank]);
+    free(node->peers);
+    if (node->directory)
+        munmap(node->directory, sizeof *node->directory);
+    if (node->directory_fd >= 0)
+        close(node->directory_fd);
+    free(node);
+    world->node_memory = NULL;
+}
