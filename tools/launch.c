@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_RANKS = 1024,
     GRACE_S = 6,      /* ranks notice a death within 5 s and name the dead one; longer than that */
     PORT_LOW = 20000, /* below the ports that the kernel gives to outgoing connections */
     PORTS = 10000,

@@ -9,11 +9,8 @@
 #include <unistd.h>
 
 enum {
-    OPTION_RANKS = 0x1000,
+    OPTION_RANKS = COMMON_QP + 1,
     OPTION_RANKS_PER_NODE,
-    OPTION_IB_DEV,
-    OPTION_GID_INDEX,
-    OPTION_QP,
     OPTION_WIRE,
     OPTION_PORT_PER_RANK,
     OPTION_TIMEOUT,
@@ -23,7 +20,7 @@ enum {
     OPTION_NO_PROGRESS,
 };
 
-enum { MAX_RANKS = 1024, MAX_QUEUE_PAIRS = 64, MAX_TIMEOUT_S = 86400, MAX_GID_INDEX = 255 };
+enum { MAX_QUEUE_PAIRS = 64, MAX_TIMEOUT_S = 86400, MAX_GID_INDEX = 255 };
 
 static const struct argp_option options[] = {
     {.doc = "World and device:", .group = 10},
@@ -33,11 +30,11 @@ static const struct argp_option options[] = {
      .arg = "R",
      .doc = "Virtual nodes of R ranks each; between them messages go through the NIC"},
     {.name = "ib-dev",
-     .key = OPTION_IB_DEV,
+     .key = COMMON_IB_DEV,
      .arg = "NAME",
      .doc = "Device to use (see sstar devices), or softnic"},
-    {.name = "gid-index", .key = OPTION_GID_INDEX, .arg = "I", .doc = "GID to use; -1: chosen"},
-    {.name = "qp", .key = OPTION_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
+    {.name = "gid-index", .key = COMMON_GID_INDEX, .arg = "I", .doc = "GID to use; -1: chosen"},
+    {.name = "qp", .key = COMMON_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
     {.name = "wire",
      .key = OPTION_WIRE,
      .arg = "ALPHA_US,GAP_US,BETA_GBPS",
@@ -82,8 +79,7 @@ static void set_device(struct sstar_config *config, const char *name, struct arg
         strcpy(config->ib_dev, name);
 }
 
-static error_t parse_world(int key, char *arg, struct argp_state *state,
-                           struct common_options *common)
+error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *common)
 {
     struct sstar_config *config = &common->config;
     switch (key) {
@@ -93,13 +89,13 @@ static error_t parse_world(int key, char *arg, struct argp_state *state,
     case OPTION_RANKS_PER_NODE:
         common->ranks_per_node = whole("--ranks-per-node", arg, 1, MAX_RANKS, state);
         return 0;
-    case OPTION_IB_DEV:
+    case COMMON_IB_DEV:
         set_device(config, arg, state);
         return 0;
-    case OPTION_GID_INDEX:
+    case COMMON_GID_INDEX:
         config->gid_index = whole("--gid-index", arg, -1, MAX_GID_INDEX, state);
         return 0;
-    case OPTION_QP:
+    case COMMON_QP:
         config->queue_pairs = whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);
         return 0;
     case OPTION_WIRE:
@@ -140,7 +136,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         common->no_progress = true;
         return 0;
     default:
-        return parse_world(key, arg, state, common);
+        return common_parse(key, arg, state, common);
     }
 }
 

@@ -20,8 +20,9 @@ static const struct argp_option options[] = {
 static int whole(const char *option, const char *text, struct argp_state *state)
 {
     long value = 1;
-    if (parse_whole(text, 1, 1024, &value))
-        argp_error(state, "%s takes a whole number from 1 to 1024, not '%s'", option, text);
+    if (parse_whole(text, 1, MAX_RANKS, &value))
+        argp_error(state, "%s takes a whole number from 1 to %d, not '%s'", option, MAX_RANKS,
+                   text);
     return (int)value;
 }
 

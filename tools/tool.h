@@ -8,7 +8,7 @@
 #include "transport/transport.h"
 #include <argp.h>
 
-enum { EXIT_USAGE = 2, EXIT_SKIPPED = 77 };
+enum { EXIT_USAGE = 2, EXIT_SKIPPED = 77, MAX_RANKS = 1024 };
 
 struct command {
     const char *name;
@@ -31,6 +31,9 @@ struct common_options {
     bool no_progress;
 };
 extern const struct argp common_argp;      /* input: struct common_options * */
+/* The same options under other names (perftest's letters): keys for common_parse. */
+enum { COMMON_IB_DEV = 0x1000, COMMON_GID_INDEX, COMMON_QP };
+error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *options);
 /* Before argp_parse: read the environment. 0, or EXIT_USAGE after a sentence. */
 int common_init(struct common_options *options);
 
