@@ -34,7 +34,8 @@ static inline double sstar_s_star_rate_bytes(const struct sstar_cost *c)
     return c->gap_us * c->beta_gbps * 1e3;
 }
 /* Measure quickly (tens of milliseconds) between one rank of each of two nodes and tell all ranks the
- * same figures; between two ranks of one node if there is one node only. Collective. */
+ * same figures; between two ranks of one node if there is one node only. All zero for a world of one
+ * rank, which has no wire. Collective. */
 SSTAR_API int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost);
 
 /* ---- AllReduce ----------------------------------------------------------------------------- */
@@ -84,6 +85,10 @@ struct sstar_aggregator_attr {
     uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*, measured */
     double max_age_us;       /* and at this age of its first message; 0: no bound */
     uint32_t queue_pairs;    /* 0: the world's default */
+    uint32_t buffer_bytes;   /* room for messages under way, of each kind and pair; 0: chosen */
+    /* For the ledger's exact counts past these sizes; 0: from `flush_bytes` 0 or the imposed wire, if
+     * they are known from there, else not counted. */
+    double s_star_bytes, s_star_rate_bytes;
 };
 struct sstar_aggregator;
 struct sstar_item {
@@ -108,7 +113,15 @@ SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item 
  * sleep), so a loop around it waits well. */
 SSTAR_API int sstar_advance(struct sstar_aggregator *aggregator, bool done);
 
-/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. */
+/* Wire messages of at least `bytes`, and the messages and payload bytes that travelled in them. */
+struct sstar_past {
+    double bytes;
+    uint64_t wire_messages, messages, message_bytes;
+};
+enum { SSTAR_PAST_S_STAR, SSTAR_PAST_4_S_STAR, SSTAR_PAST_9_S_STAR, SSTAR_PAST_S_STAR_RATE, SSTAR_PASTS };
+
+/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. With `node` the wire
+ * messages of a node stand in the ledgers of its gateways. */
 struct sstar_ledger {
     uint64_t messages, message_bytes;             /* pushed */
     uint64_t cross_messages, cross_bytes;         /* of these, to other nodes (payload) */
@@ -116,6 +129,8 @@ struct sstar_ledger {
     /* Wire messages by size class: class i holds sizes in [2^(i/4), 2^((i+1)/4)); and the messages
      * and payload bytes that travelled in them. */
     uint64_t wire_class[128], wire_class_messages[128], wire_class_bytes[128];
+    uint64_t wire_class_total[128]; /* bytes of the wire messages of a class, headers included */
+    struct sstar_past past[SSTAR_PASTS]; /* exact, past S*, 4*S*, 9*S* and S*rate */
     /* Age of a buffer's first message, from push to doorbell, on the sender's clock: class i holds
      * [2^(i/4), 2^((i+1)/4)) ns. */
     uint64_t age_class[192];
