@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* The simulation against times that can be written down. */
+#include "collectives/simulate.h"
+#include "transport/link.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct sstar_cost wire = {.alpha_us = 120, .gap_us = 10, .beta_gbps = 0.1};
+
+static double wire_us(double bytes)
+{
+    return (bytes + LINK_TRAILER_BYTES) / (wire.beta_gbps * 1e3);
+}
+
+static void near(double got, double want, double share)
+{
+    if (fabs(got - want) > share * want + 1e-9)
+        fail_msg("%.3f us where %.3f us are due", got, want);
+}
+
+static double price_of(enum sstar_algorithm algorithm, int size, int per_node, size_t bytes,
+                       uint32_t slices)
+{
+    int node_of[64];
+    for (int r = 0; r < size; r++)
+        node_of[r] = r / per_node;
+    struct node_map map;
+    assert_int_equal(node_map_init(&map, size, node_of), 0);
+    struct schedule_shape shape = {algorithm, &map, bytes / 4, slices, SIZE_MAX / 4096};
+    struct simulate_attr attr = {.cost = wire, .queue_pairs = 4, .slots = 64, .element_bytes = 4};
+    double us = -1;
+    assert_int_equal(simulate_schedule(&shape, &attr, &us), 0);
+    node_map_destroy(&map);
+    return us;
+}
+
+static void ring_unsliced(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 16; n *= 2)
+        for (size_t bytes = 1024; bytes <= 4 << 20; bytes *= 4)
+            near(price_of(SSTAR_RING, n, 1, bytes, 1),
+                 2 * (n - 1) * (wire.alpha_us + wire_us((double)bytes / n)), 1e-9);
+}
+
+static void ring_sliced(void **state)
+{
+    (void)state;
+    /* P slices while the port has time to spare: each later one is a gap and its bytes behind. */
+    double slice = wire_us(16384.0 / 8 / 4);
+    near(price_of(SSTAR_RING, 8, 1, 16384, 4),
+         14 * (wire.alpha_us + slice) + 3 * (wire.gap_us + slice), 1e-9);
+    /* The port full: all messages one after the other, and the way of the last. */
+    slice = wire_us((double)(1 << 20) / 8 / 4);
+    near(price_of(SSTAR_RING, 8, 1, 1 << 20, 4),
+         14 * 4 * (wire.gap_us + slice) + wire.alpha_us - wire.gap_us, 0.02);
+}
+
+static void one_node_is_free(void **state)
+{
+    (void)state;
+    near(price_of(SSTAR_RING, 4, 4, 1 << 16, 2), 0, 0);
+    near(price_of(SSTAR_HIERARCHICAL, 4, 4, 1 << 16, 2), 0, 0);
+}
+
+/* Two nodes of four: against a flat ring on the same ports. */
+static void hierarchical_beside_ring(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1024; bytes <= 4 << 20; bytes *= 4) {
+        double ring = price_of(SSTAR_RING, 8, 4, bytes, 1);
+        double hierarchical = price_of(SSTAR_HIERARCHICAL, 8, 4, bytes, 1);
+        print_message("%8zu bytes: ring %10.1f us, hierarchical %10.1f us, %.2f times\n", bytes,
+                      ring, hierarchical, ring / hierarchical);
+        assert_true(hierarchical < ring);
+        /* Its two steps, the gaps of a node's port, and the bytes that pass it. */
+        double least = 2 * wire.alpha_us, bytes_us = (double)bytes / (wire.beta_gbps * 1e3);
+        assert_true(hierarchical >= fmax(least, bytes_us));
+        assert_true(hierarchical <= least + 8 * wire.gap_us + 1.1 * bytes_us + 8 * wire_us(0));
+    }
+}
+
+static void a_port_for_each_rank(void **state)
+{
+    (void)state;
+    int node_of[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+    struct node_map map;
+    assert_int_equal(node_map_init(&map, 8, node_of), 0);
+    struct schedule_shape shape = {SSTAR_HIERARCHICAL, &map, 1024, 1, 4096};
+    struct simulate_attr attr = {wire, true, 4, 64, 4};
+    double us;
+    assert_int_equal(simulate_schedule(&shape, &attr, &us), 0);
+    near(us, 2 * (wire.alpha_us + wire_us(4096.0 / 8)), 1e-9);
+    node_map_destroy(&map);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring_unsliced),        cmocka_unit_test(ring_sliced),
+        cmocka_unit_test(one_node_is_free),     cmocka_unit_test(hierarchical_beside_ring),
+        cmocka_unit_test(a_port_for_each_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
