@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* sstar devices: what speaks verbs here, and which of it would be used. */
+#include "tools/devices.h"
+#include "tools/record.h"
+#include "tools/tool.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct column device_columns[] = {
+    {"device", "device", "%s", -16},  {"class", "class", "%s", -14},
+    {"port", "port", "%d", 4},        {"state", "state", "%s", 8},
+    {"link_layer", "link", "%s", 10}, {"mtu_bytes", "MTU", "%d", 5},
+    {"chosen", "chosen", "%s", 6},
+};
+static const struct column gid_columns[] = {
+    {"device", "device", "%s", -16}, {"index", "index", "%d", 5},      {"type", "type", "%s", 6},
+    {"gid", "GID", "%s", 39},        {"chosen", "would use", "%s", 9},
+};
+
+static void print_why(const json_t *devices)
+{
+    size_t i, k;
+    json_t *device, *gid;
+    json_array_foreach(devices, i, device)
+    {
+        const char *name = json_string_value(json_object_get(device, "device"));
+        const char *why = json_string_value(json_object_get(device, "why"));
+        const char *error = json_string_value(json_object_get(device, "error"));
+        if (why)
+            printf("# %s is chosen: %s\n", name, why);
+        json_array_foreach(json_object_get(device, "gids"), k,
+                           gid) if ((why = json_string_value(json_object_get(gid, "why"))))
+            printf("# GID %d of %s: %s\n", (int)json_integer_value(json_object_get(gid, "index")),
+                   name, why);
+        if (error)
+            printf("# %s cannot be used: %s\n", name, error);
+    }
+}
+
+static void print_devices(const json_t *devices)
+{
+    enum { N_DEVICE = sizeof(device_columns) / sizeof(struct column) };
+    enum { N_GID = sizeof(gid_columns) / sizeof(struct column) };
+    size_t i, k;
+    json_t *device, *gid;
+    table_head(stdout, device_columns, N_DEVICE);
+    json_array_foreach(devices, i, device) table_row(stdout, device_columns, N_DEVICE, device);
+    table_head(stdout, gid_columns, N_GID);
+    json_array_foreach(devices, i, device)
+        json_array_foreach(json_object_get(device, "gids"), k, gid)
+            table_row(stdout, gid_columns, N_GID, gid);
+    print_why(devices);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct common_options *common = state->input;
+    if (key != 'j')
+        return ARGP_ERR_UNKNOWN;
+    common->json = arg;
+    return 0;
+}
+
+static const struct argp_option options[] = {
+    {.name = "json", .key = 'j', .arg = "FILE", .doc = "Write the list as JSON (-: stdout)"},
+    {0},
+};
+static const struct argp argp = {
+    .options = options,
+    .parser = parse_option,
+    .doc =
+        "List the devices that speak verbs, their GIDs, and which would be used and why.\v"
+        "SSTAR_IB_HCA chooses a device, SSTAR_IB_GID_INDEX a GID. softnic, the NIC in user space, "
+        "is always there.",
+};
+
+static int devices_main(int argc, char **argv)
+{
+    struct common_options common;
+    int status = common_init(&common);
+    if (status)
+        return status;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &common))
+        return EXIT_USAGE;
+    json_t *record = record_new(NULL, "devices"), *devices = devices_list(&common.config);
+    json_object_set_new(record, "devices", devices);
+    if (!common.json || strcmp(common.json, "-"))
+        print_devices(devices);
+    status = record_write_json(record, common.json);
+    struct sstar_device_info info;
+    char error[512];
+    if (devices_chosen(&common.config, &info, error, sizeof(error))) {
+        fprintf(stderr, "sstar devices: %s\n", error);
+        status = EXIT_FAILURE;
+    }
+    json_decref(record);
+    return status;
+}
+
+const struct command command_devices = {"devices", devices_main,
+                                        "the devices here, and which would be used and why"};
