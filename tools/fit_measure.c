@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sweep of `sstar fit`. All sizes are visited in each of many short rounds, in an order drawn
+ * anew for each, so that drift and disturbances of the machine strike all sizes alike and no size
+ * always finds the caches as the same other left them.
+ */
+#include "tools/fit_run.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WARM = 2,
+    LOOK_TRIPS = 9,
+    LEAST_ROUNDS = 8,
+    QUICK_LEAST_ROUNDS = 5,
+    MOST_ROUNDS = 150,
+    POINTS = 21,
+    QUICK_POINTS = 13,
+    LONG_FACTOR = 24, /* the longest message takes so many times as long as the shortest */
+    LEAST_STREAM = 16,
+    MOST_STREAM = 256,
+    STREAM_TRIES = 3,
+};
+static const uint64_t longest_bytes = 4 << 20; /* that we choose ourselves */
+static const double budget_us = 3e6, quick_budget_us = 0.6e6;
+static const double stream_budget_us = 2e3; /* of one stream */
+
+static int say(struct sstar_world *world, int err)
+{
+    fprintf(stderr, "sstar fit: %s\n",
+            *sstar_last_error(world) ? sstar_last_error(world) : strerror(-err));
+    return err;
+}
+
+/* ---- opening -----------------------------------------------------------------------------------
+ */
+
+/* The longest message that may be sent. */
+static uint64_t longest(const struct fit_arguments *a)
+{
+    if (a->end_bytes)
+        return a->end_bytes;
+    return a->begin_bytes * 64 > longest_bytes ? a->begin_bytes * 64 : longest_bytes;
+}
+
+static bool imposed(const struct sstar_wire *wire)
+{
+    return wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
+}
+
+/* The same ranks once more on an unshaped wire: what the software takes by itself. */
+static int open_unshaped(struct fit_run *run)
+{
+    struct sstar_config config = run->arguments->common.config;
+    char error[512];
+    config.wire = (struct sstar_wire){0};
+    snprintf(config.token + strlen(config.token), sizeof config.token - strlen(config.token), "u");
+    int err = sstar_world_open(&run->unshaped_world, &config, error, sizeof error);
+    if (err) {
+        fprintf(stderr, "sstar fit: cannot measure the unshaped latency: %s\n", error);
+        return err;
+    }
+    err = pair_open(&run->unshaped, run->unshaped_world, run->arguments->begin_bytes);
+    return err ? say(run->unshaped_world, err) : 0;
+}
+
+int fit_open(struct fit_run *run)
+{
+    int err = pair_open(&run->pair, run->world, longest(run->arguments));
+    if (!err)
+        err = sstar_device_info(run->world, &run->device);
+    if (err)
+        return say(run->world, err);
+    return run->pair.across_nodes && imposed(&run->device.wire) ? open_unshaped(run) : 0;
+}
+
+void fit_close(struct fit_run *run)
+{
+    pair_close(&run->unshaped);
+    sstar_world_close(run->unshaped_world);
+    pair_close(&run->pair);
+    free(run->lone_us);
+    free(run->stream_us);
+    free(run->unshaped_us);
+}
+
+/* ---- what to measure ---------------------------------------------------------------------------
+ */
+
+static int look(struct fit_run *run, uint64_t bytes, double *us)
+{
+    double trips[LOOK_TRIPS];
+    int err = pair_lone(&run->pair, bytes, WARM, LOOK_TRIPS, trips);
+    if (!err)
+        *us = fit_quantile(trips, LOOK_TRIPS, 0.5);
+    return err;
+}
+
+/* Far enough that a message is nearly all bytes: that is where beta is seen. */
+static int choose_end(struct fit_run *run, uint64_t *end)
+{
+    const struct fit_arguments *a = run->arguments;
+    double shortest_us, us = 0;
+    int err = look(run, a->begin_bytes, &shortest_us);
+    *end = a->begin_bytes * 16 > 8192 ? a->begin_bytes * 16 : 8192;
+    while (!err && us < LONG_FACTOR * shortest_us && 2 * *end <= longest(a)) {
+        *end *= 2;
+        err = look(run, *end, &us);
+    }
+    return err;
+}
+
+static int choose_sizes(struct fit_run *run)
+{
+    const struct fit_arguments *a = run->arguments;
+    uint64_t begin = a->begin_bytes, end = a->end_bytes;
+    int points = a->points ? (int)a->points : a->quick ? QUICK_POINTS : POINTS;
+    int err = end ? 0 : choose_end(run, &end);
+    for (int i = 0; i < points && !err; i++) {
+        double size = (double)begin * pow((double)end / (double)begin, i / (points - 1.0));
+        uint64_t bytes = (uint64_t)llround(size);
+        if (i + 1 < points && bytes > 8)
+            bytes = bytes / 8 * 8;
+        if (run->sizes && bytes <= run->size_bytes[run->sizes - 1])
+            continue; /* more points than there are sizes so close to the short end */
+        err = look(run, bytes, &run->typical_us[run->sizes]);
+        run->size_bytes[run->sizes++] = bytes;
+    }
+    return err;
+}
+
+static int clamp(double value, int low, int high)
+{
+    return value < low ? low : value > high ? high : (int)value;
+}
+
+/* So many rounds that the whole takes the time that is set for it. */
+static void choose_rounds(struct fit_run *run)
+{
+    const struct fit_arguments *a = run->arguments;
+    double round_us = 0;
+    for (int i = 0; i < run->sizes; i++) {
+        /* What the bytes take, and a tenth of the start-up time: a guess at the time from message
+         * to message, good enough to share out time. */
+        double spaced = run->typical_us[i] - 0.9 * run->typical_us[0];
+        spaced = fmax(spaced, 0.1 * run->typical_us[0]);
+        run->stream_messages[i] = clamp(stream_budget_us / spaced, LEAST_STREAM, MOST_STREAM);
+        round_us += 2 * (WARM + FIT_TRIPS_PER_VISIT) * run->typical_us[i] +
+                    run->stream_messages[i] * spaced;
+    }
+    int least = a->quick ? QUICK_LEAST_ROUNDS : LEAST_ROUNDS;
+    run->rounds = clamp((a->quick ? quick_budget_us : budget_us) / round_us, least, MOST_ROUNDS);
+    if (a->iterations)
+        run->rounds =
+            clamp(ceil((double)a->iterations / FIT_TRIPS_PER_VISIT), LEAST_ROUNDS / 2, 1 << 20);
+}
+
+static int get_room(struct fit_run *run)
+{
+    size_t visits = (size_t)run->rounds * (size_t)run->sizes;
+    run->lone_us = calloc(visits * FIT_TRIPS_PER_VISIT, sizeof *run->lone_us);
+    run->stream_us = calloc(visits, sizeof *run->stream_us);
+    run->unshaped_us = calloc((size_t)run->rounds * FIT_TRIPS_PER_VISIT, sizeof *run->unshaped_us);
+    if (run->lone_us && run->stream_us && run->unshaped_us)
+        return 0;
+    fprintf(stderr, "sstar fit: no memory for %zu samples; take fewer (-n)\n",
+            visits * FIT_TRIPS_PER_VISIT);
+    return -ENOMEM;
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------
+ */
+
+static double *lone_of(const struct fit_run *run, int size)
+{
+    return run->lone_us + (size_t)size * (size_t)run->rounds * FIT_TRIPS_PER_VISIT;
+}
+
+static double *streams_of(const struct fit_run *run, int size)
+{
+    return run->stream_us + (size_t)size * (size_t)run->rounds;
+}
+
+static int visit(struct fit_run *run, int size, int round)
+{
+    uint64_t bytes = run->size_bytes[size];
+    int err = pair_lone(&run->pair, bytes, WARM, FIT_TRIPS_PER_VISIT,
+                        lone_of(run, size) + round * FIT_TRIPS_PER_VISIT);
+    double us = 0;
+    for (int tries = 0; tries < STREAM_TRIES && !err && us == 0; tries++)
+        err = pair_stream(&run->pair, bytes, run->stream_messages[size], &us);
+    if (!err && us > 0)
+        streams_of(run, size)[run->streams[size]++] = us;
+    return err;
+}
+
+static void shuffle(int *order, int n, uint64_t *random)
+{
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)(fit_random(random) % (uint64_t)(i + 1)), t = order[i];
+        order[i] = order[j];
+        order[j] = t;
+    }
+}
+
+static int measure_unshaped(struct fit_run *run, int round)
+{
+    if (!run->unshaped_world)
+        return 0;
+    int err = pair_lone(&run->unshaped, run->size_bytes[0], WARM, FIT_TRIPS_PER_VISIT,
+                        run->unshaped_us + round * FIT_TRIPS_PER_VISIT);
+    return err ? err : pair_finish(&run->unshaped, false);
+}
+
+static int measure_round(struct fit_run *run, int round, uint64_t *random)
+{
+    int order[FIT_MAX_POINTS];
+    int err = measure_unshaped(run, round);
+    shuffle(order, run->sizes, random);
+    for (int i = 0; i < run->sizes && !err; i++)
+        err = visit(run, order[i], round);
+    return err ? err : pair_finish(&run->pair, round + 1 < run->rounds);
+}
+
+static int conclude(struct fit_run *run)
+{
+    const struct common_options *common = &run->arguments->common;
+    struct fit_options options = {.seed = common->seed, .resamples = 1000};
+    struct fit_samples samples[FIT_MAX_POINTS];
+    for (int i = 0; i < run->sizes; i++)
+        samples[i] = (struct fit_samples){.size_bytes = (double)run->size_bytes[i],
+                                          .lone_us = lone_of(run, i),
+                                          .lone_count = run->rounds * FIT_TRIPS_PER_VISIT,
+                                          .lone_block = FIT_TRIPS_PER_VISIT,
+                                          .stream_us = streams_of(run, i),
+                                          .stream_count = run->streams[i],
+                                          .stream_block = 1};
+    if (run->unshaped_world)
+        run->unshaped_latency_us =
+            fit_quantile(run->unshaped_us, run->rounds * FIT_TRIPS_PER_VISIT, 0.5);
+    int err = fit_sweep(samples, run->sizes, &options, run->points, &run->result);
+    if (err)
+        fprintf(stderr, "sstar fit: cannot fit %d sizes from %llu to %llu bytes: %s\n", run->sizes,
+                (unsigned long long)run->size_bytes[0],
+                (unsigned long long)run->size_bytes[run->sizes - 1], strerror(-err));
+    return err;
+}
+
+/* The other rank of the pair: it does not know how many rounds there are. */
+static int serve(struct fit_run *run)
+{
+    int more = pair_serve(&run->pair); /* while sizes are chosen */
+    while (more > 0) {
+        int err = run->unshaped_world ? pair_serve(&run->unshaped) : 0;
+        if (err < 0)
+            return say(run->unshaped_world, err);
+        more = pair_serve(&run->pair);
+    }
+    return more ? say(run->world, more) : 0;
+}
+
+int fit_measure(struct fit_run *run)
+{
+    const struct common_options *common = &run->arguments->common;
+    if (run->pair.role != PAIR_ASKS)
+        return serve(run);
+    int err = choose_sizes(run);
+    if (err)
+        return say(run->world, err);
+    choose_rounds(run);
+    err = get_room(run);
+    if (err) {
+        pair_finish(&run->pair, false);
+        return err;
+    }
+    uint64_t random = common->seed;
+    err = pair_finish(&run->pair, true);
+    for (int round = 0; round < run->rounds && !err; round++) {
+        progress_show(common, run->world, "fit", (double)round / run->rounds);
+        err = measure_round(run, round, &random);
+    }
+    progress_clear(common, run->world);
+    if (err)
+        return say(run->unshaped_world && *sstar_last_error(run->unshaped_world)
+                       ? run->unshaped_world
+                       : run->world,
+                   err);
+    return conclude(run);
+}

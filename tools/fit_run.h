@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* What `sstar fit` measures (fit_measure.c) and shows (fit_report.c). Private to tools/fit*.c. */
+#ifndef SSTAR_TOOLS_FIT_RUN_H
+#define SSTAR_TOOLS_FIT_RUN_H
+
+#include "collectives/fit.h"
+#include "collectives/pair.h"
+#include "tools/tool.h"
+#include <jansson.h>
+
+enum { FIT_MAX_POINTS = 64, FIT_TRIPS_PER_VISIT = 8 };
+
+struct fit_arguments {
+    struct common_options common;
+    uint64_t begin_bytes, end_bytes; /* end 0: chosen */
+    long iterations;                 /* round trips per size; 0: chosen */
+    long points;                     /* 0: chosen */
+    bool quick;
+};
+
+struct fit_run {
+    const struct fit_arguments *arguments;
+    struct sstar_world *world;
+    struct sstar_world *unshaped_world; /* where a wire is imposed; else NULL */
+    struct pair pair, unshaped;
+    struct sstar_device_info device;
+    /* The rest is the asking rank's, which is rank 0. */
+    int sizes, rounds;
+    uint64_t size_bytes[FIT_MAX_POINTS];
+    double typical_us[FIT_MAX_POINTS];
+    int stream_messages[FIT_MAX_POINTS];
+    double *lone_us, *stream_us, *unshaped_us; /* size by size, in order of time */
+    int streams[FIT_MAX_POINTS];
+    double unshaped_latency_us; /* 0: not measured */
+    struct fit_point points[FIT_MAX_POINTS];
+    struct fit_result result;
+};
+
+/* Open what is needed beside the world; collective. 0 or -errno after a sentence on stderr. */
+int fit_open(struct fit_run *run);
+void fit_close(struct fit_run *run);
+/* Sweep and fit. 0 or -errno, the sentence said. */
+int fit_measure(struct fit_run *run);
+
+/* Table and words on stdout. */
+void fit_print(const struct fit_run *run);
+/* The member "fit" of the report. */
+json_t *fit_json(const struct fit_run *run);
+
+#endif
