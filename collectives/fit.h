@@ -7,9 +7,9 @@
  * medians that makes the sum of the *relative* absolute deviations least, so that neither an
  * outlier nor the longest sizes rule it. Intervals are bootstrapped: sizes are drawn with
  * replacement, and within a size whole blocks of samples (those taken in one go, which share
- * whatever disturbed them). Drawing both makes them rather too wide than too narrow, and lets a line
- * that fits less well show it. Where the line does not describe the medians, no S* is given but the
- * reason.
+ * whatever disturbed them). Drawing both makes them rather too wide than too narrow, and lets a
+ * line that fits less well show it. Where the line does not describe the medians, no S* is given
+ * but the reason.
  */
 #ifndef SSTAR_COLLECTIVES_FIT_H
 #define SSTAR_COLLECTIVES_FIT_H
