@@ -58,6 +58,10 @@ struct sstar_config {
     char socket_ifname[64];    /* SSTAR_SOCKET_IFNAME */
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
     char log_file[256];        /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
+    /* For sstar_config_describe: the variable each setting was read from, and a check of its value
+     * then, by which a later change is known. */
+    char origins[16][28];
+    uint32_t as_read[16];
 };
 
 /* Fill `config` from the environment. -EINVAL with a sentence in `error` for a value that cannot be

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+#include "transport/launcher.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+_Static_assert(CONFIG_SETTINGS <= sizeof(((struct sstar_config *)0)->origins) /
+                                      sizeof(((struct sstar_config *)0)->origins[0]),
+               "every setting has an origin");
+
+static const char *const level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
+
+/* ---- values from text: false if it cannot be meant
+ * ------------------------------------------------ */
+
+static bool read_whole(const char *text, long low, long high, int *value)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (errno || end == text || *end || v < low || v > high)
+        return false;
+    *value = (int)v;
+    return true;
+}
+
+static bool read_real(const char **text, double low, double high, double *value)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(*text, &end);
+    if (errno || end == *text || !isfinite(v) || v < low || v > high)
+        return false;
+    *value = v;
+    *text = end;
+    return true;
+}
+
+static bool read_text(const char *text, char *value, size_t size)
+{
+    if (strlen(text) >= size)
+        return false;
+    strcpy(value, text);
+    return true;
+}
+
+static bool read_ranks_per_node(struct sstar_config *c, const char *text)
+{
+    return read_whole(text, 0, 1 << 20, &c->ranks_per_node);
+}
+
+static bool read_ports(struct sstar_config *c, const char *text)
+{
+    c->port_per_rank = strcmp(text, "rank") == 0;
+    return c->port_per_rank || strcmp(text, "node") == 0;
+}
+
+static bool read_wire(struct sstar_config *c, const char *text)
+{
+    struct sstar_wire w;
+    if (!read_real(&text, 0, 1e9, &w.alpha_us) || *text++ != ',' ||
+        !read_real(&text, 0, 1e9, &w.gap_us) || *text++ != ',' ||
+        !read_real(&text, 0, 1e9, &w.beta_gbps) || *text)
+        return false;
+    if (!(w.beta_gbps > 0) && (w.alpha_us > 0 || w.gap_us > 0))
+        return false;
+    c->wire = w;
+    return true;
+}
+
+static bool read_ib_hca(struct sstar_config *c, const char *text)
+{
+    return read_text(text, c->ib_dev, sizeof(c->ib_dev));
+}
+
+static bool read_gid_index(struct sstar_config *c, const char *text)
+{
+    return read_whole(text, -1, 65535, &c->gid_index);
+}
+
+static bool read_qp(struct sstar_config *c, const char *text)
+{
+    return read_whole(text, 1, 64, &c->queue_pairs);
+}
+
+static bool read_timeout(struct sstar_config *c, const char *text)
+{
+    return read_real(&text, 0.001, 1e7, &c->timeout_s) && !*text;
+}
+
+static bool read_socket_ifname(struct sstar_config *c, const char *text)
+{
+    return read_text(text, c->socket_ifname, sizeof(c->socket_ifname));
+}
+
+static bool read_log_level(struct sstar_config *c, const char *text)
+{
+    for (int i = SSTAR_LOG_NONE; i <= SSTAR_LOG_TRACE; i++) {
+        if (strcasecmp(text, level_names[i]) == 0) {
+            c->log_level = (enum sstar_log_level)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_log_file(struct sstar_config *c, const char *text)
+{
+    return read_text(text, c->log_file, sizeof(c->log_file));
+}
+
+/* ---- the table
+ * -------------------------------------------------------------------------------------- */
+
+struct setting {
+    const char *variable;
+    bool (*read)(struct sstar_config *config, const char *text); /* NULL: the launcher's business */
+    const char *takes;
+};
+
+static const struct setting settings[CONFIG_SETTINGS] = {
+    [CONFIG_RANK] = {"RANK", NULL, NULL},
+    [CONFIG_SIZE] = {"WORLD_SIZE", NULL, NULL},
+    [CONFIG_ROOT_HOST] = {"MASTER_ADDR", NULL, NULL},
+    [CONFIG_ROOT_PORT] = {"MASTER_PORT", NULL, NULL},
+    [CONFIG_TOKEN] = {"SSTAR_TOKEN", NULL, NULL},
+    [CONFIG_RANKS_PER_NODE] = {"SSTAR_RANKS_PER_NODE", read_ranks_per_node,
+                               "how many ranks make a virtual node, a whole number; 0: real nodes"},
+    [CONFIG_PORTS] = {"SSTAR_PORTS", read_ports,
+                      "node (the ranks of a node share a softnic port) or rank (one each)"},
+    [CONFIG_WIRE] = {"SSTAR_WIRE", read_wire,
+                     "ALPHA_US,GAP_US,BETA_GBPS, three numbers, the last above 0; 0,0,0: unshaped"},
+    [CONFIG_IB_HCA] = {"SSTAR_IB_HCA", read_ib_hca,
+                       "the name of a device, of at most 63 characters, or softnic"},
+    [CONFIG_IB_GID_INDEX] = {"SSTAR_IB_GID_INDEX", read_gid_index,
+                             "an index into the port's GID table, or -1 for an automatic choice"},
+    [CONFIG_QP] = {"SSTAR_QP", read_qp, "queue pairs of a link, a whole number from 1 to 64"},
+    [CONFIG_TIMEOUT] = {"SSTAR_TIMEOUT", read_timeout, "seconds, a number from 0.001 to 1e7"},
+    [CONFIG_SOCKET_IFNAME] =
+        {"SSTAR_SOCKET_IFNAME", read_socket_ifname,
+         "interface names, as NCCL_SOCKET_IFNAME does, of at most 63 characters"},
+    [CONFIG_LOG_LEVEL] = {"SSTAR_LOG_LEVEL", read_log_level, "NONE, VERSION, WARN, INFO or TRACE"},
+    [CONFIG_LOG_FILE] = {"SSTAR_LOG_FILE", read_log_file,
+                         "a path of at most 255 characters; %h host, %p pid, %r rank"},
+};
+
+static void print_value(const struct sstar_config *c, int i, char *value, size_t size)
+{
+    switch ((enum config_setting)i) {
+    case CONFIG_RANK:
+        snprintf(value, size, "%d", c->rank);
+        break;
+    case CONFIG_SIZE:
+        snprintf(value, size, "%d", c->size);
+        break;
+    case CONFIG_ROOT_HOST:
+        snprintf(value, size, "%s", c->root_host);
+        break;
+    case CONFIG_ROOT_PORT: /* in the terms of the variable: rank 0 listens at the next one */
+        snprintf(value, size, "%d", c->root_port - 1);
+        break;
+    case CONFIG_TOKEN: /* not itself: it is what keeps strangers out */
+        snprintf(value, size, c->token[0] ? "(set, %zu characters)" : "", strlen(c->token));
+        break;
+    case CONFIG_RANKS_PER_NODE:
+        snprintf(value, size, "%d", c->ranks_per_node);
+        break;
+    case CONFIG_PORTS:
+        snprintf(value, size, "%s", c->port_per_rank ? "rank" : "node");
+        break;
+    case CONFIG_WIRE:
+        snprintf(value, size, "%g,%g,%g", c->wire.alpha_us, c->wire.gap_us, c->wire.beta_gbps);
+        break;
+    case CONFIG_IB_HCA:
+        snprintf(value, size, "%s", c->ib_dev);
+        break;
+    case CONFIG_IB_GID_INDEX:
+        snprintf(value, size, "%d", c->gid_index);
+        break;
+    case CONFIG_QP:
+        snprintf(value, size, "%d", c->queue_pairs);
+        break;
+    case CONFIG_TIMEOUT:
+        snprintf(value, size, "%g", c->timeout_s);
+        break;
+    case CONFIG_SOCKET_IFNAME:
+        snprintf(value, size, "%s", c->socket_ifname);
+        break;
+    case CONFIG_LOG_LEVEL:
+        snprintf(value, size, "%s", level_names[c->log_level]);
+        break;
+    case CONFIG_LOG_FILE:
+        snprintf(value, size, "%s", c->log_file);
+        break;
+    case CONFIG_SETTINGS:
+        break;
+    }
+}
+
+/* A check of the value, to notice that a caller has changed it. */
+static uint32_t check_of(const struct sstar_config *config, int i)
+{
+    char value[320] = "";
+    if (i == CONFIG_TOKEN)
+        snprintf(value, sizeof(value), "%s", config->token);
+    else
+        print_value(config, i, value, sizeof(value));
+    uint32_t h = 2166136261u;
+    for (const char *p = value; *p; p++)
+        h = (h ^ (uint8_t)*p) * 16777619u;
+    return h;
+}
+
+int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, char *error,
+                     size_t error_size)
+{
+    struct sstar_config c = {
+        .gid_index = -1, .queue_pairs = 4, .timeout_s = 60, .log_level = SSTAR_LOG_WARN};
+    struct report report = {""};
+    int err = launcher_detect(&c, lookup, arg, &report);
+    for (int i = 0; err == 0 && i < CONFIG_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        const char *text = s->read ? lookup(s->variable, arg) : NULL;
+        bool set = text && *text;
+        if (s->read)
+            snprintf(c.origins[i], sizeof(c.origins[i]), "%s", set ? s->variable : "default");
+        if (set && !s->read(&c, text))
+            err = report_set(&report, -EINVAL, "%s is \"%.200s\": it takes %s", s->variable, text,
+                             s->takes);
+        c.as_read[i] = check_of(&c, i);
+    }
+    if (err < 0)
+        snprintf(error, error_size, "%s", report.text);
+    else
+        *config = c;
+    return err;
+}
+
+static const char *from_environment(const char *variable, void *arg)
+{
+    (void)arg;
+    return getenv(variable);
+}
+
+int sstar_config_init(struct sstar_config *config, char *error, size_t error_size)
+{
+    return config_init_from(config, from_environment, NULL, error, error_size);
+}
+
+int sstar_config_count(void)
+{
+    return CONFIG_SETTINGS;
+}
+
+void sstar_config_describe(const struct sstar_config *config, int i, const char **variable,
+                           char *value, size_t value_size, const char **origin)
+{
+    *variable = settings[i].variable;
+    print_value(config, i, value, value_size);
+    *origin = config->as_read[i] == check_of(config, i) ? config->origins[i] : "caller";
+}
