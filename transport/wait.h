@@ -33,6 +33,7 @@ struct waiter {
     int peer;          /* -1: nobody in particular */
     uint64_t sequence;
     uint64_t started_ns, deadline_ns; /* 0 until the first slow look */
+    uint64_t looked_ns;               /* the last one: a long gap since is not the others' fault */
     uint32_t steps;
     bool warned;
 };
@@ -45,6 +46,8 @@ static inline struct waiter wait_begin(struct sstar_world *world, const char *wh
 
 /* 0: look at the condition again. Negative: the world failed, or the deadline passed. */
 int wait_step(struct waiter *w);
+/* The same for the control plane: sleeps on the event loop at once, does not spin. */
+int wait_sleep(struct waiter *w);
 void wait_progress(struct waiter *w);
 
 #endif

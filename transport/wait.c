@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The one wait. A look at the clock and the control plane comes every LOOK_STEPS steps while
+ * spinning, at every step once we yield. Naps begin late, because softnic is moved on by whoever
+ * polls it: a rank that naps holds up its own wire.
+ */
+#include "transport/wait.h"
+#include "transport/control.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LOOK_STEPS = 64,
+    YIELDS_PER_LOOK = 8,
+};
+static const uint64_t spin_ns = 50 * 1000;
+static const uint64_t yield_ns = 20 * 1000 * 1000;
+static const uint64_t short_nap_ns = 200 * 1000 * 1000;
+static const uint64_t warn_ns = 5ull * 1000 * 1000 * 1000;
+static const uint64_t stopped_ns = 1000 * 1000 * 1000; /* a longer gap was not our waiting */
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#else
+    __asm__ __volatile__("" ::: "memory");
+#endif
+}
+
+/* Whether a process of this host is stopped by a signal or a debugger. */
+static bool process_stopped(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
+    return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
+}
+
+/* "rank 1 waits for rank 2: a credit (sequence 17), 5 s so far; rank 2 is stopped" */
+static void describe(const struct waiter *w, uint64_t waited_ns, char *text, size_t size)
+{
+    const struct sstar_world *world = w->world;
+    char whom[160] = "the others", state[96] = "";
+    if (w->peer >= 0 && w->peer < world->size) {
+        const struct rank_info *info = &world->ranks[w->peer];
+        snprintf(whom, sizeof(whom), "rank %d (host %s, pid %ld)", w->peer, info->host,
+                 (long)info->pid);
+        if (info->same_host && info->pid != getpid() && process_stopped(info->pid))
+            snprintf(state, sizeof(state), "; rank %d is stopped (kill -CONT %ld lets it go on)",
+                     w->peer, (long)info->pid);
+    }
+    snprintf(text, size, "rank %d waits for %s: %s (sequence %" PRIu64 "), %.0f s so far%s",
+             world->rank, whom, w->what, w->sequence, (double)waited_ns / 1e9, state);
+}
+
+/* Look at the clock and the control plane. 0, or the world's failure. */
+static int look(struct waiter *w, uint64_t now)
+{
+    struct sstar_world *world = w->world;
+    if (w->started_ns == 0) {
+        w->started_ns = now;
+        w->deadline_ns = now + (uint64_t)(world->config.timeout_s * 1e9);
+    } else if (now - w->looked_ns > stopped_ns) {
+        /* We were stopped, or busy elsewhere; the others need not answer for that. */
+        w->started_ns += now - w->looked_ns;
+        w->deadline_ns += now - w->looked_ns;
+    }
+    w->looked_ns = now;
+    int err = control_poll(world);
+    if (err < 0)
+        return err;
+    char text[448];
+    if (!w->warned && now - w->started_ns >= warn_ns) {
+        w->warned = true;
+        describe(w, now - w->started_ns, text, sizeof(text));
+        log_line(&world->log, SSTAR_LOG_WARN, "%s", text);
+    }
+    if (now >= w->deadline_ns) {
+        describe(w, now - w->started_ns, text, sizeof(text));
+        return world_fail(world, -ETIMEDOUT, "%s; given up (SSTAR_TIMEOUT is %g s)", text,
+                          world->config.timeout_s);
+    }
+    return 0;
+}
+
+int wait_step(struct waiter *w)
+{
+    struct sstar_world *world = w->world;
+    uint32_t steps = ++w->steps;
+    bool crowded = world->ranks_on_host > world->cores;
+    bool spinning = !crowded && (w->started_ns == 0 || w->looked_ns - w->started_ns < spin_ns);
+    if (steps % (spinning ? LOOK_STEPS : YIELDS_PER_LOOK) != 0) {
+        if (spinning)
+            cpu_relax();
+        else
+            sched_yield();
+        return 0;
+    }
+    uint64_t now = clock_ns();
+    int err = look(w, now);
+    if (err < 0)
+        return err;
+    uint64_t waited = now - w->started_ns;
+    if (waited < yield_ns) {
+        if (!spinning)
+            sched_yield();
+        return 0;
+    }
+    w->steps = YIELDS_PER_LOOK - 1; /* the next step naps again */
+    return control_sleep(world, waited < short_nap_ns ? 100 : 1000);
+}
+
+int wait_sleep(struct waiter *w)
+{
+    int err = look(w, clock_ns());
+    return err < 0 ? err : control_sleep(w->world, 100 * 1000);
+}
+
+void wait_progress(struct waiter *w)
+{
+    w->steps = 0;
+    w->started_ns = 0;
+    w->warned = false;
+}
