@@ -5,6 +5,7 @@
  * than what the transport does.
  */
 #include "tools/devices.h"
+#include "tools/tool.h"
 #include "transport/verbs.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,6 +20,7 @@ static struct sstar_config lone(const struct sstar_config *config)
     c.ranks_per_node = 0;
     strcpy(c.launcher, "none");
     strcpy(c.root_host, "127.0.0.1");
+    launch_token(c.token, sizeof(c.token)); /* not the port of a job that runs here */
     return c;
 }
 

@@ -71,13 +71,13 @@ static int find_ports(struct launch *l)
     return -EADDRINUSE;
 }
 
-static int make_token(struct launch *l)
+int launch_token(char *token, size_t size)
 {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return -errno;
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(l->token + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < sizeof(bytes) && 2 * i + 2 < size; i++)
+        snprintf(token + 2 * i, 3, "%02x", bytes[i]);
     return 0;
 }
 
@@ -306,7 +306,7 @@ int launch_ranks(int n, int ranks_per_node, char **argv)
         return status;
     int err = find_ports(&l);
     if (!err)
-        err = make_token(&l);
+        err = launch_token(l.token, sizeof(l.token));
     if (!err && !(l.pids = calloc((size_t)n, sizeof(*l.pids))))
         err = -ENOMEM;
     if (err) {

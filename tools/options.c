@@ -102,6 +102,7 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         if (parse_wire(arg, &config->wire))
             argp_error(state,
                        "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1, "
+                       "the last above 0, "
                        "not '%s'",
                        arg);
         return 0;
@@ -208,6 +209,8 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
     config->ranks_per_node = common->ranks_per_node;
     if (!launched && ranks > 1)
         return start_ranks(ranks, common->ranks_per_node, argc, argv);
+    if (!launched) /* softnic's ports are named by it: not to meet another lone rank's */
+        launch_token(config->token, sizeof(config->token));
     char error[512];
     if (sstar_world_open(world, config, error, sizeof(error))) {
         fprintf(stderr, "%s: %s\n", argv[0], error);

@@ -62,5 +62,7 @@ void progress_clear(const struct common_options *options, const struct sstar_wor
  * environment: RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT SSTAR_TOKEN
  * SSTAR_RANKS_PER_NODE. Returns the exit status to leave with: the first failing rank's. */
 int launch_ranks(int n, int ranks_per_node, char **argv);
+/* A job's name that no other has: 32 random hex digits. 0 or -errno. */
+int launch_token(char *token, size_t size);
 
 #endif
