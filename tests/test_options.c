@@ -95,7 +95,7 @@ static void wires(void **state)
     static const char *const bad[] = {
         "",        "120",      "120,10",      "120,10,",     "120,10,0.1,",
         ",10,0.1", "120,,0.1", "120,10,0.1 ", "120,10,0.1x", "-1,10,0.1",
-        "1,nan,1", "1,10,inf", "120 10 0.1"};
+        "1,nan,1", "1,10,inf", "120 10 0.1",  "120,10,0"};
     struct sstar_wire wire = {1, 2, 3};
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -86,6 +86,8 @@ int parse_wire(const char *text, struct sstar_wire *wire)
         if (i < 2)
             text++;
     }
+    if (part[2] == 0 && (part[0] > 0 || part[1] > 0))
+        return -EINVAL;
     *wire = (struct sstar_wire){part[0], part[1], part[2]};
     return 0;
 }
