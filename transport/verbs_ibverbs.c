@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* The verbs table of libibverbs. What <infiniband/verbs.h> has as a macro or an inline function
+ * stands here as a function of its own. */
+#include "transport/verbs.h"
+
+static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
+{
+    return ibv_query_port(context, port, attr);
+}
+
+static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                        struct ibv_gid_entry *entry, uint32_t flags)
+{
+    return ibv_query_gid_ex(context, port, index, entry, flags);
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return ibv_reg_mr(pd, addr, length, access);
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+    return ibv_req_notify_cq(cq, solicited_only);
+}
+
+static int poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+    return ibv_poll_cq(cq, num_entries, wc);
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+    return ibv_create_qp_ex(context, attr);
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+    return ibv_post_send(qp, wr, bad_wr);
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    return ibv_post_recv(qp, wr, bad_wr);
+}
+
+const struct verbs verbs_ibverbs = {
+    .get_device_list = ibv_get_device_list,
+    .free_device_list = ibv_free_device_list,
+    .get_device_name = ibv_get_device_name,
+    .open_device = ibv_open_device,
+    .close_device = ibv_close_device,
+    .query_device = ibv_query_device,
+    .query_port = query_port,
+    .query_gid = ibv_query_gid,
+    .query_gid_ex = query_gid_ex,
+    .get_async_event = ibv_get_async_event,
+    .ack_async_event = ibv_ack_async_event,
+    .alloc_pd = ibv_alloc_pd,
+    .dealloc_pd = ibv_dealloc_pd,
+    .reg_mr = reg_mr,
+    .dereg_mr = ibv_dereg_mr,
+    .create_comp_channel = ibv_create_comp_channel,
+    .destroy_comp_channel = ibv_destroy_comp_channel,
+    .create_cq = ibv_create_cq,
+    .destroy_cq = ibv_destroy_cq,
+    .req_notify_cq = req_notify_cq,
+    .get_cq_event = ibv_get_cq_event,
+    .ack_cq_events = ibv_ack_cq_events,
+    .poll_cq = poll_cq,
+    .create_qp = ibv_create_qp,
+    .create_qp_ex = create_qp_ex,
+    .qp_to_qp_ex = ibv_qp_to_qp_ex,
+    .modify_qp = ibv_modify_qp,
+    .query_qp = ibv_query_qp,
+    .destroy_qp = ibv_destroy_qp,
+    .post_send = post_send,
+    .post_recv = post_recv,
+};
