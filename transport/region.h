@@ -29,6 +29,9 @@ int region_bind(struct sstar_region *region);
 /* Take back every registration: before the device goes. */
 void memory_unbind(struct sstar_world *world);
 
+/* Whether this rank of our node is a thread of this very process. */
+bool memory_same_process(const struct sstar_world *world, int rank);
+
 static inline bool region_holds(const struct sstar_region *region, const void *memory, size_t bytes)
 {
     uintptr_t offset = (uintptr_t)memory - (uintptr_t)region->memory;

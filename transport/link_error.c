@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* A completion with an error, in words. Of such a completion only wr_id, status, qp_num and
+ * vendor_err are defined; the rest is known from what was posted. */
+#include "transport/nic.h"
+#include <errno.h>
+#include <stdio.h>
+
+struct explanation {
+    enum ibv_wc_status status;
+    const char *text, *look_at;
+};
+static const struct explanation explanations[] = {
+    {IBV_WC_LOC_LEN_ERR, "local length error",
+     "the message is longer than the peer's receive or the port allows"},
+    {IBV_WC_LOC_QP_OP_ERR, "local queue pair operation error",
+     "the request does not suit the queue pair"},
+    {IBV_WC_LOC_PROT_ERR, "local protection error",
+     "the local memory was deregistered or is not within its region"},
+    {IBV_WC_WR_FLUSH_ERR, "flushed", "an earlier request on this queue pair failed"},
+    {IBV_WC_BAD_RESP_ERR, "bad response", "the peer's NIC answered with something unexpected"},
+    {IBV_WC_LOC_ACCESS_ERR, "local access error", "the local memory may not be written by the NIC"},
+    {IBV_WC_REM_INV_REQ_ERR, "remote invalid request",
+     "the peer's NIC does not take this operation"},
+    {IBV_WC_REM_ACCESS_ERR, "remote access error",
+     "the peer's memory was deregistered or is not within its region"},
+    {IBV_WC_REM_OP_ERR, "remote operation error", "the peer's NIC could not carry it out"},
+    {IBV_WC_RETRY_EXC_ERR, "no answer after all retries",
+     "the peer is gone, its port is down, or the fabric loses packets"},
+    {IBV_WC_RNR_RETRY_EXC_ERR, "receiver not ready after all retries",
+     "the peer has no receive posted"},
+    {IBV_WC_REM_ABORT_ERR, "aborted by the peer", "the peer closed its queue pair"},
+    {IBV_WC_FATAL_ERR, "fatal device error", "the device; see the kernel's log"},
+    {IBV_WC_RESP_TIMEOUT_ERR, "response timeout", "the peer or the fabric"},
+};
+
+static const struct explanation *explain(enum ibv_wc_status status)
+{
+    static const struct explanation other = {IBV_WC_GENERAL_ERR, "unknown error",
+                                             "the device; see the kernel's log"};
+    for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++)
+        if (explanations[i].status == status)
+            return &explanations[i];
+    return &other;
+}
+
+static const char *operation_name(uint8_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+        return "RDMA write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return "RDMA write with immediate";
+    case IBV_WR_RDMA_READ:
+        return "RDMA read";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return "atomic fetch and add";
+    default:
+        return "request";
+    }
+}
+
+/* Errors of ours and of what the peer was asked, which no death explains. */
+static bool is_ours(enum ibv_wc_status status)
+{
+    return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR ||
+           status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR;
+}
+
+/* When a process dies its queue pairs and memory go with it, and the NIC may notice before the
+ * control plane does: control_peer_lost waits a moment for the sentence that names the dead. */
+int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
+{
+    struct sstar_world *world = links->world;
+    const struct sstar_link *link = &links->all[wr_id_link(wc->wr_id)];
+    const struct nic_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
+    if (world->failed)
+        return world->failed;
+    const struct explanation *why = explain(wc->status);
+    bool receive = wc->wr_id & WR_ID_RECEIVE;
+    const struct nic_record *record = &q->records[(uint32_t)wc->wr_id & q->record_mask];
+    double patience_s = 4.096e-6 * (1u << NIC_ACK_TIMEOUT) * (NIC_RETRY_COUNT + 1);
+    char waited[64] = "", text[448];
+    if (wc->status == IBV_WC_RETRY_EXC_ERR)
+        snprintf(waited, sizeof waited, " (about %.1f s at timeout %d, retries %d)", patience_s,
+                 NIC_ACK_TIMEOUT, NIC_RETRY_COUNT);
+    snprintf(
+        text, sizeof text,
+        "rank %d, link to rank %d (%s), device %s port %u, GID %s, queue pair 0x%x: %s of %u bytes "
+        "failed: %s%s (status %d, vendor 0x%x); look at: %s",
+        world->rank, link->peer, world->ranks[link->peer].host, links->device->name,
+        links->device->port, links->device->gid_text, q->qp->qp_num,
+        receive ? "receive" : operation_name(record->opcode), receive ? 0 : record->bytes,
+        why->text, waited, (int)wc->status, wc->vendor_err, why->look_at);
+    return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text)
+                               : control_peer_lost(world, link->peer, "%s", text);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* Building work requests, ringing for them, and accounting for what has completed. */
+#include "transport/nic.h"
+#include "transport/wait.h"
+#include <errno.h>
+#include <string.h>
+
+static uint64_t stage_begin(const struct sstar_world *world)
+{
+    return world->timed ? clock_ns() : 0;
+}
+
+static void stage_end(struct sstar_world *world, uint64_t *total_ns, uint64_t begun)
+{
+    if (world->timed)
+        *total_ns += clock_ns() - begun;
+}
+
+static void build_in_queue(struct nic_qp *q, const struct nic_op *op, bool inline_data)
+{
+    struct ibv_qp_ex *ex = q->ex;
+    switch (op->opcode) {
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ibv_wr_rdma_write_imm(ex, op->rkey, op->remote_address, htobe32(op->immediate));
+        break;
+    case IBV_WR_RDMA_READ:
+        ibv_wr_rdma_read(ex, op->rkey, op->remote_address);
+        break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        ibv_wr_atomic_fetch_add(ex, op->rkey, op->remote_address, op->add);
+        break;
+    default:
+        ibv_wr_rdma_write(ex, op->rkey, op->remote_address);
+        break;
+    }
+    if (op->is_word) {
+        ibv_wr_set_inline_data(ex, (void *)&op->word, sizeof op->word);
+    } else if (inline_data) {
+        struct ibv_data_buf list[NIC_MAX_SGE];
+        for (int i = 0; i < op->n_sge; i++)
+            list[i] = (struct ibv_data_buf){(void *)(uintptr_t)op->sge[i].addr, op->sge[i].length};
+        ibv_wr_set_inline_data_list(ex, (size_t)op->n_sge, list);
+    } else {
+        ibv_wr_set_sge_list(ex, (size_t)op->n_sge, op->sge);
+    }
+}
+
+static void build_in_chain(struct nic_chain *chain, const struct nic_op *op, uint64_t wr_id,
+                           unsigned int flags, bool inline_data)
+{
+    int i = chain->n++;
+    struct ibv_send_wr *wr = &chain->wr[i];
+    struct ibv_sge *sge = chain->sge[i];
+    *wr = (struct ibv_send_wr){.wr_id = wr_id,
+                               .opcode = op->opcode,
+                               .sg_list = sge,
+                               .num_sge = op->n_sge,
+                               .send_flags = flags};
+    if (op->is_word) {
+        chain->word[i] = op->word;
+        *sge = (struct ibv_sge){.addr = (uintptr_t)&chain->word[i], .length = sizeof op->word};
+        wr->num_sge = 1;
+    } else {
+        memcpy(sge, op->sge, sizeof *sge * (size_t)op->n_sge);
+    }
+    if (op->is_word || inline_data)
+        wr->send_flags |= IBV_SEND_INLINE;
+    wr->imm_data = htobe32(op->immediate);
+    if (op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr->wr.atomic.remote_addr = op->remote_address;
+        wr->wr.atomic.rkey = op->rkey;
+        wr->wr.atomic.compare_add = op->add;
+    } else {
+        wr->wr.rdma.remote_addr = op->remote_address;
+        wr->wr.rdma.rkey = op->rkey;
+    }
+    if (i > 0)
+        chain->wr[i - 1].next = wr;
+}
+
+static int ring_failed(struct sstar_link *link, const struct nic_qp *q, int err)
+{
+    struct device *device = link->links->device;
+    return world_fail(
+        link->world, -err,
+        "rank %d cannot post to rank %d: device %s port %u, queue pair 0x%x with %u of %u "
+        "requests under way: %s",
+        link->world->rank, link->peer, device->name, device->port, q->qp->qp_num,
+        q->posted - q->completed, q->depth, strerror(err));
+}
+
+static int ring_one(struct sstar_link *link, struct nic_qp *q)
+{
+    int err = 0;
+    if (q->ex) {
+        q->started = false;
+        err = ibv_wr_complete(q->ex);
+    } else if (q->chain->n > 0) {
+        struct ibv_send_wr *bad;
+        err = link->links->device->verbs->post_send(q->qp, q->chain->wr, &bad);
+        q->chain->n = 0;
+    }
+    link->world->counters.doorbells++;
+    return err ? ring_failed(link, q, err) : 0;
+}
+
+void nic_build(struct sstar_link *link, uint32_t qp, const struct nic_op *op)
+{
+    struct sstar_world *world = link->world;
+    struct nic_qp *q = &link->qps[qp];
+    if (q->chain && q->chain->n == NIC_CHAIN)
+        ring_one(link, q); /* an error is kept in the world */
+    uint64_t begun = stage_begin(world);
+    uint32_t position = q->posted++;
+    q->records[position & q->record_mask] = (struct nic_record){
+        .ticket = op->ticket, .bytes = op->bytes, .opcode = (uint8_t)op->opcode, .put = op->put};
+    unsigned int flags = op->flags;
+    if (++q->unsignalled >= q->signal_every)
+        flags |= IBV_SEND_SIGNALED;
+    if (flags & IBV_SEND_SIGNALED)
+        q->unsignalled = 0;
+    bool inline_data =
+        op->inline_data && op->n_sge > 0 && op->bytes <= link->links->device->max_inline;
+    uint64_t wr_id = wr_id_of(link, qp, position);
+    if (q->ex) {
+        if (!q->started)
+            ibv_wr_start(q->ex);
+        q->started = true;
+        q->ex->wr_id = wr_id;
+        q->ex->wr_flags = flags | (inline_data || op->is_word ? IBV_SEND_INLINE : 0);
+        build_in_queue(q, op, inline_data);
+    } else {
+        build_in_chain(q->chain, op, wr_id, flags, inline_data);
+    }
+    link->pending |= 1u << qp;
+    link->links->any_pending = true;
+    world->counters.wqes++;
+    stage_end(world, &world->counters.build_ns, begun);
+}
+
+int nic_ring(struct sstar_link *link)
+{
+    uint32_t pending = link->pending;
+    if (!pending)
+        return 0;
+    struct sstar_world *world = link->world;
+    uint64_t begun = stage_begin(world);
+    int err = 0;
+    link->pending = 0;
+    for (; pending && !err; pending &= pending - 1)
+        err = ring_one(link, &link->qps[__builtin_ctz(pending)]);
+    stage_end(world, &world->counters.ring_ns, begun);
+    return err;
+}
+
+void nic_complete(struct sstar_link *link, struct nic_qp *q, uint32_t position)
+{
+    for (; q->completed != position + 1; q->completed++) {
+        const struct nic_record *record = &q->records[q->completed & q->record_mask];
+        if (!record->ticket)
+            continue;
+        link->puts_under_way -= record->put;
+        link->ticket_done[record->ticket & link->ticket_mask] = 1;
+    }
+    while (link->tickets_done < link->tickets) {
+        uint8_t *done = &link->ticket_done[(link->tickets_done + 1) & link->ticket_mask];
+        if (!*done)
+            break;
+        *done = 0;
+        link->tickets_done++;
+    }
+}
+
+int nic_post_receives(struct sstar_link *link, struct nic_qp *q, uint32_t n)
+{
+    struct ibv_recv_wr wr[LINK_POLL_BATCH], *bad;
+    while (n > 0) {
+        uint32_t some = n < LINK_POLL_BATCH ? n : LINK_POLL_BATCH;
+        for (uint32_t i = 0; i < some; i++)
+            wr[i] = (struct ibv_recv_wr){.wr_id = WR_ID_RECEIVE | wr_id_of(link, q->index, 0),
+                                         .next = i + 1 < some ? &wr[i + 1] : NULL};
+        int err = link->links->device->verbs->post_recv(q->qp, wr, &bad);
+        if (err)
+            return world_fail(
+                link->world, -err,
+                "rank %d cannot post receives for rank %d on queue pair 0x%x of device %s: %s",
+                link->world->rank, link->peer, q->qp->qp_num, link->links->device->name,
+                strerror(err));
+        n -= some;
+    }
+    return 0;
+}

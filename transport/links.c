@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets of links: opening, closing, moving on. */
+#include "transport/links.h"
+#include "transport/wait.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- attributes ---------------------------------------------------------------------------------
+ */
+
+static int attr_settle(struct sstar_world *world, const struct sstar_link_attr *attr,
+                       struct sstar_link_attr *out)
+{
+    struct sstar_link_attr a = *attr;
+    if (a.queue_pairs == 0)
+        a.queue_pairs = (uint32_t)(world->config.queue_pairs > 0 ? world->config.queue_pairs : 4);
+    if (a.slot_bytes == 0)
+        a.slots = 0;
+    else if (a.slots == 0)
+        a.slots = 64;
+    if (a.puts == 0)
+        a.puts = 64;
+    if (a.queue_pairs > LINK_MAX_QPS)
+        return report_set(&world->report, -EINVAL,
+                          "links: %u queue pairs asked for, at most %d are possible", a.queue_pairs,
+                          LINK_MAX_QPS);
+    if (a.slots & (a.slots - 1) || a.slots > LINK_MAX_SLOTS)
+        return report_set(&world->report, -EINVAL,
+                          "links: %u slots asked for; it takes a power of two of at most %d",
+                          a.slots, LINK_MAX_SLOTS);
+    if (a.puts > LINK_MAX_PUTS)
+        return report_set(&world->report, -EINVAL,
+                          "links: %u puts under way asked for, at most %d are possible", a.puts,
+                          LINK_MAX_PUTS);
+    if (a.slot_bytes > 1u << 30)
+        return report_set(&world->report, -EINVAL,
+                          "links: slots of %u bytes asked for, at most 1 GiB is possible",
+                          a.slot_bytes);
+    *out = a;
+    return 0;
+}
+
+static int peers_check(struct sstar_world *world, const int *peers, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (peers[i] < 0 || peers[i] >= world->size || peers[i] == world->rank)
+            return report_set(&world->report, -EINVAL,
+                              "links: rank %d cannot have a link to rank %d in a world of %d",
+                              world->rank, peers[i], world->size);
+        for (int j = 0; j < i; j++)
+            if (peers[i] == peers[j])
+                return report_set(&world->report, -EINVAL, "links: rank %d is named twice",
+                                  peers[i]);
+    }
+    return 0;
+}
+
+/* ---- making -------------------------------------------------------------------------------------
+ */
+
+static bool peer_is_local(const struct sstar_links *links, int peer)
+{
+    const struct rank_info *ranks = links->world->ranks;
+    return !links->attr.through_nic && ranks[peer].node == ranks[links->world->rank].node;
+}
+
+static int link_init(struct sstar_links *links, struct sstar_link *link, int index, int peer)
+{
+    const struct sstar_link_attr *attr = &links->attr;
+    bool local = peer_is_local(links, peer);
+    *link = (struct sstar_link){
+        .ops = local ? &link_ops_local : &link_ops_nic,
+        .links = links,
+        .world = links->world,
+        .peer = peer,
+        .local = local,
+        .index = (uint32_t)index,
+        .slots = attr->slots,
+        .slot_mask = attr->slots - 1,
+        .slot_bytes = attr->slot_bytes,
+        .stride = round_up((size_t)attr->slot_bytes + LINK_TRAILER_BYTES, 64),
+        .puts = attr->puts,
+    };
+    links->by_rank[peer] = link;
+    if (local)
+        return 0;
+    uint32_t ring = 1;
+    while (ring < attr->puts + attr->slots)
+        ring *= 2;
+    link->ticket_mask = ring - 1;
+    link->ticket_done = calloc(ring, 1);
+    link->arrived = calloc(attr->slots ? attr->slots : 1, 1);
+    return link->ticket_done && link->arrived ? 0 : -ENOMEM;
+}
+
+/* One piece of memory for the whole set: fds and memory keys are few. */
+static int memory_share_out(struct sstar_links *links)
+{
+    struct sstar_world *world = links->world;
+    size_t control = round_up(sizeof(struct link_control), 64), total = 0;
+    for (int i = 0; i < links->n_links; i++) {
+        const struct sstar_link *link = &links->all[i];
+        total += control + link->slots * link->stride * (link->local ? 1 : 2);
+    }
+    if (total == 0)
+        return 0;
+    int err = sstar_alloc(world, total, &links->memory);
+    if (err)
+        return err;
+    char *at = links->memory;
+    for (int i = 0; i < links->n_links; i++, at += control)
+        links->all[i].control = (struct link_control *)at;
+    for (int i = 0; i < links->n_links; i++) {
+        struct sstar_link *link = &links->all[i];
+        link->recv_slots = at;
+        at += link->slots * link->stride;
+        if (!link->local) {
+            link->staging = at;
+            at += link->slots * link->stride;
+        }
+    }
+    return 0;
+}
+
+static int device_prepare(struct sstar_links *links)
+{
+    bool needed = false;
+    for (int i = 0; i < links->n_links; i++)
+        needed |= !links->all[i].local;
+    if (!needed)
+        return 0;
+    int err = device_get(links->world, &links->device);
+    if (err)
+        return err;
+    links->arrival = links->device->arrival;
+    links->region = memory_region(links->world, links->memory, 1, &err);
+    if (err)
+        return err;
+    err = region_bind(links->region);
+    return err ? err : nic_open(links);
+}
+
+static int links_make(struct sstar_links *links, const int *peers, int n)
+{
+    struct sstar_world *world = links->world;
+    int err = peers_check(world, peers, n);
+    if (err)
+        return err;
+    links->all = aligned_alloc(64, round_up((size_t)(n ? n : 1) * sizeof *links->all, 64));
+    links->by_rank = calloc((size_t)world->size, sizeof(struct sstar_link *));
+    if (!links->all || !links->by_rank)
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    for (int i = 0; i < n; i++) {
+        err = link_init(links, &links->all[i], i, peers[i]);
+        links->n_links = i + 1;
+        if (err)
+            return report_set(&world->report, err, "out of memory");
+    }
+    err = memory_share_out(links);
+    return err ? err : device_prepare(links);
+}
+
+/* ---- meeting the peers --------------------------------------------------------------------------
+ */
+
+static void introduce(const struct sstar_links *links, int status, struct link_introduction *blocks)
+{
+    const struct sstar_link_attr *attr = &links->attr;
+    for (int rank = 0; rank < links->world->size; rank++) {
+        blocks[rank] = (struct link_introduction){.magic = LINK_MAGIC,
+                                                  .version = LINK_VERSION,
+                                                  .size = sizeof(struct link_introduction),
+                                                  .status = status,
+                                                  .through_nic = attr->through_nic,
+                                                  .queue_pairs = attr->queue_pairs,
+                                                  .slots = attr->slots,
+                                                  .slot_bytes = attr->slot_bytes,
+                                                  .puts = attr->puts};
+        const struct sstar_link *link = status ? NULL : links->by_rank[rank];
+        if (!link)
+            continue;
+        blocks[rank].wanted = 1;
+        blocks[rank].slots_address = (uintptr_t)link->recv_slots;
+        blocks[rank].control_address = (uintptr_t)link->control;
+        if (!link->local)
+            nic_introduce(link, &blocks[rank]);
+    }
+}
+
+static int introduction_check(struct sstar_links *links, int rank,
+                              const struct link_introduction *it)
+{
+    struct sstar_world *world = links->world;
+    const struct sstar_link_attr *a = &links->attr;
+    if (it->magic != LINK_MAGIC || it->version != LINK_VERSION || it->size != sizeof *it)
+        return world_fail(world, -EPROTO,
+                          "links: rank %d was built from another version of sstar than rank %d",
+                          rank, world->rank);
+    if (it->status)
+        return world_fail(world, it->status, "links: rank %d could not open its side: %s", rank,
+                          strerror(-it->status));
+    if (it->queue_pairs != a->queue_pairs || it->slots != a->slots ||
+        it->slot_bytes != a->slot_bytes || it->puts != a->puts || it->through_nic != a->through_nic)
+        return world_fail(
+            world, -EPROTO,
+            "links: rank %d asks for %u queue pairs, %u slots of %u bytes, %u puts%s; rank %d "
+            "for %u, %u of %u, %u%s: all must ask for the same",
+            rank, it->queue_pairs, it->slots, it->slot_bytes, it->puts,
+            it->through_nic ? ", through the NIC" : "", world->rank, a->queue_pairs, a->slots,
+            a->slot_bytes, a->puts, a->through_nic ? ", through the NIC" : "");
+    bool wanted = links->by_rank[rank];
+    if ((bool)it->wanted != wanted)
+        return world_fail(world, -EPROTO,
+                          "links: rank %d %s rank %d, which %s: both or neither must", world->rank,
+                          wanted ? "names" : "does not name", rank,
+                          wanted ? "does not name it" : "does");
+    return 0;
+}
+
+static int local_connect(struct sstar_link *link, const struct link_introduction *it)
+{
+    struct sstar_world *world = link->world;
+    link->peer_control =
+        memory_peer(world, link->peer, it->control_address, sizeof(struct link_control));
+    /* Control blocks and slots are one piece of memory there, so one mapping serves both. */
+    link->peer_slots =
+        memory_peer(world, link->peer, it->slots_address, link->slots * link->stride);
+    if (!link->peer_control || !link->peer_slots)
+        return world_fail(world, -EFAULT,
+                          "links: rank %d cannot map the memory of rank %d of its node",
+                          world->rank, link->peer);
+    return 0;
+}
+
+static int links_connect(struct sstar_links *links, int status)
+{
+    struct sstar_world *world = links->world;
+    size_t size = (size_t)world->size;
+    struct link_introduction *mine = calloc(size, sizeof *mine),
+                             *theirs = calloc(size, sizeof *theirs);
+    int err = mine && theirs ? 0 : -ENOMEM;
+    if (!err) {
+        introduce(links, status, mine);
+        err = sstar_alltoall_blocks(world, mine, sizeof *mine, theirs);
+    }
+    for (int rank = 0; rank < world->size && !err && !status; rank++)
+        if (rank != world->rank)
+            err = introduction_check(links, rank, &theirs[rank]);
+    for (int i = 0; i < links->n_links && !err && !status; i++) {
+        struct sstar_link *link = &links->all[i];
+        const struct link_introduction *it = &theirs[link->peer];
+        err = link->local ? local_connect(link, it) : nic_connect(link, it);
+    }
+    free(mine);
+    free(theirs);
+    if (status)
+        return status;
+    /* Nobody posts before everybody is ready to receive. */
+    return err ? err : sstar_barrier(world);
+}
+
+static void links_free(struct sstar_links *links)
+{
+    nic_close(links);
+    for (int i = 0; i < links->n_links; i++) {
+        free(links->all[i].ticket_done);
+        free(links->all[i].arrived);
+    }
+    if (links->memory)
+        sstar_free(links->world, links->memory);
+    free(links->by_rank);
+    free(links->all);
+    free(links);
+}
+
+int sstar_links_open(struct sstar_world *world, const int *peers, int n_peers,
+                     const struct sstar_link_attr *attr, struct sstar_links **links)
+{
+    if (world->failed)
+        return world->failed;
+    struct sstar_links *made = calloc(1, sizeof *made);
+    if (!made)
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    made->world = world;
+    /* A rank that fails here still takes part in the exchange, so that the others hear of it. */
+    int status = attr_settle(world, attr, &made->attr);
+    if (!status)
+        status = links_make(made, peers, n_peers);
+    int err = links_connect(made, status);
+    if (err) {
+        links_free(made);
+        return err;
+    }
+    made->next = world->links;
+    world->links = made;
+    *links = made;
+    return 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------------------
+ */
+
+static void unlist(struct sstar_links *links)
+{
+    struct sstar_links **at = &links->world->links;
+    while (*at && *at != links)
+        at = &(*at)->next;
+    if (*at)
+        *at = links->next;
+}
+
+void sstar_links_close(struct sstar_links *links)
+{
+    if (!links)
+        return;
+    struct sstar_world *world = links->world;
+    /* What was posted must have left before the queue pairs go, and all must be done with our
+     * memory. */
+    for (int i = 0; i < links->n_links && !world->failed; i++)
+        if (!links->all[i].local)
+            nic_drain(&links->all[i]);
+    if (!world->failed)
+        sstar_barrier(world);
+    unlist(links);
+    links_free(links);
+}
+
+void links_abandon_all(struct sstar_world *world)
+{
+    while (world->links) {
+        struct sstar_links *links = world->links;
+        unlist(links);
+        links_free(links);
+    }
+}
+
+/* ---- moving on ----------------------------------------------------------------------------------
+ */
+
+struct sstar_link *sstar_links_to(struct sstar_links *links, int rank)
+{
+    return rank >= 0 && rank < links->world->size ? links->by_rank[rank] : NULL;
+}
+
+int sstar_links_progress(struct sstar_links *links)
+{
+    if (links->world->failed)
+        return links->world->failed;
+    return links->cq ? nic_progress(links) : 0;
+}
+
+int links_progress_all(struct sstar_world *world)
+{
+    int events = 0;
+    for (struct sstar_links *links = world->links; links; links = links->next) {
+        int n = sstar_links_progress(links);
+        if (n < 0)
+            return n;
+        events += n;
+    }
+    return events;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A queue pair as links use it: what has been posted and what has completed, so that the queue
+ * never overruns, and the requests built but not yet rung for. Private to link_*.c.
+ *
+ * Building and ringing are apart. Where the device has ibv_wr_*, requests are built in the queue
+ * between ibv_wr_start and ibv_wr_complete; where it has not, they are chained and posted at once.
+ */
+#ifndef SSTAR_TRANSPORT_NIC_H
+#define SSTAR_TRANSPORT_NIC_H
+
+#include "transport/links.h"
+#include <endian.h>
+
+enum { NIC_MAX_SGE = LINK_MAX_PIECES + 1, NIC_CHAIN = 64 };
+/* A dead peer is noticed after 4.096 us * 2^timeout * (retries + 1): half a second; NICs that round
+ * the timeout up take up to four times that. */
+enum { NIC_ACK_TIMEOUT = 14, NIC_RETRY_COUNT = 6 };
+
+/* What was asked for, for tickets and for the sentence should it fail. */
+struct nic_record {
+    uint64_t ticket; /* 0: none */
+    uint32_t bytes;
+    uint8_t opcode;
+    bool put; /* counts among the puts under way */
+};
+
+struct nic_chain {
+    int n;
+    struct ibv_send_wr wr[NIC_CHAIN];
+    struct ibv_sge sge[NIC_CHAIN][NIC_MAX_SGE];
+    uint64_t word[NIC_CHAIN]; /* inline words must stay until they are posted */
+};
+
+struct nic_qp {
+    struct ibv_qp *qp;
+    struct ibv_qp_ex *ex;    /* NULL: no ibv_wr_* */
+    struct nic_chain *chain; /* where ex is NULL */
+    bool started;            /* between ibv_wr_start and ibv_wr_complete */
+    uint32_t index, psn;
+    uint32_t posted, completed; /* send requests, counted for ever */
+    uint32_t depth;             /* of the send queue */
+    uint32_t unsignalled, signal_every;
+    struct nic_record *records; /* ring of record_mask + 1 */
+    uint32_t record_mask;
+    uint32_t receives_due, receive_batch;
+    uint64_t signals; /* raised at the peer through this queue pair */
+};
+
+struct nic_op {
+    enum ibv_wr_opcode opcode;
+    uint64_t remote_address;
+    uint32_t rkey;
+    uint32_t immediate;
+    uint64_t add;
+    struct ibv_sge sge[NIC_MAX_SGE];
+    int n_sge;
+    bool inline_data; /* may be sent inline */
+    bool is_word;     /* the data is `word`, sent inline */
+    uint64_t word;
+    uint32_t bytes;
+    unsigned int flags; /* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
+    uint64_t ticket;
+    bool put;
+};
+
+/* wr_id: receive(1 bit) | index of the link | index of the queue pair | position in its queue */
+static inline uint64_t wr_id_of(const struct sstar_link *link, uint32_t qp, uint32_t position)
+{
+    return (uint64_t)link->index << 40 | (uint64_t)qp << 32 | position;
+}
+static const uint64_t WR_ID_RECEIVE = 1ull << 63;
+static inline uint32_t wr_id_link(uint64_t wr_id)
+{
+    return (uint32_t)(wr_id >> 40) & 0x7fffff;
+}
+static inline uint32_t wr_id_qp(uint64_t wr_id)
+{
+    return (uint32_t)(wr_id >> 32) & 0xff;
+}
+
+/* Appended to each message; its last 8 bytes are the last bytes of the write, and of the slot. */
+struct link_trailer {
+    uint32_t credit; /* messages the sender of this has released, low half */
+    uint8_t magic, version;
+    uint16_t signals; /* signals it has accounted for, low 16 bits */
+    uint64_t word;    /* sequence << 32 | bytes: the sequence lands last */
+};
+_Static_assert(sizeof(struct link_trailer) == LINK_TRAILER_BYTES, "trailer");
+enum { TRAILER_MAGIC = 0x5a, TRAILER_VERSION = 1 };
+
+/* Immediate data: what it is, and 30 bits. */
+enum immediate_kind { IMM_MESSAGE, IMM_SIGNAL, IMM_CREDIT };
+static inline uint32_t immediate_make(enum immediate_kind kind, uint32_t value)
+{
+    return (uint32_t)kind << 30 | (value & 0x3fffffff);
+}
+
+static inline bool nic_place(const struct nic_qp *qp, uint32_t n)
+{
+    return qp->posted - qp->completed + n <= qp->depth;
+}
+
+/* Build; the caller has made sure of a place. */
+void nic_build(struct sstar_link *link, uint32_t qp, const struct nic_op *op);
+/* Ring for all that was built on this link. */
+int nic_ring(struct sstar_link *link);
+/* All send requests up to `position` are complete. */
+void nic_complete(struct sstar_link *link, struct nic_qp *qp, uint32_t position);
+/* Post `n` receives without data. */
+int nic_post_receives(struct sstar_link *link, struct nic_qp *qp, uint32_t n);
+/* Tell the peer what has been released, if it does not know; force: however little. */
+int nic_tell_credit(struct sstar_link *link, bool force);
+/* A count of ours that came back from the peer. */
+void nic_credited(struct sstar_link *link, uint32_t credit, uint32_t bits);
+void nic_signals_credited(struct sstar_link *link, uint32_t count, uint32_t bits);
+
+#endif
