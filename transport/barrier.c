@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fast barrier. Inside a node each rank counts up in a word of its own memory; the first rank
+ * of the node waits for all, meets the first ranks of the other nodes in ceil(log2 nodes) rounds of
+ * the dissemination barrier (Hensgen, Finkel, Manber 1988), and counts up in its own word to let
+ * the node go.
+ */
+#include "transport/barrier.h"
+#include "transport/link.h"
+#include "transport/links.h"
+#include "transport/memory.h"
+#include "transport/wait.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct barrier_words {
+    alignas(64) _Atomic uint64_t arrived; /* barriers that this rank has come to */
+    alignas(64) _Atomic uint64_t passed;  /* barriers that the node may leave; first rank only */
+};
+
+struct barrier {
+    uint64_t count;
+    struct barrier_words *mine;
+    struct barrier_words **node; /* of the ranks of our node, by place */
+    int node_size;
+    struct sstar_links *links; /* first ranks have some to each other */
+};
+
+static int first_rank(const struct sstar_world *world, int node)
+{
+    int n = world->node_count;
+    return sstar_rank_at(world, (node % n + n) % n, 0);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------
+ */
+
+static int words_share(struct sstar_world *world, struct barrier *barrier)
+{
+    int my_node = sstar_node_of(world, world->rank);
+    uint64_t *all = calloc((size_t)world->size, sizeof *all);
+    void *memory = NULL;
+    int err = all ? sstar_alloc(world, sizeof *barrier->mine, &memory) : -ENOMEM;
+    barrier->mine = memory;
+    uint64_t address = (uintptr_t)memory; /* 0: this rank has failed */
+    int met = all ? sstar_allgather(world, &address, sizeof address, all) : err;
+    for (int i = 0; i < barrier->node_size && !err && !met; i++) {
+        int rank = sstar_rank_at(world, my_node, i);
+        barrier->node[i] =
+            all[rank] ? memory_peer(world, rank, all[rank], sizeof *barrier->mine) : NULL;
+        if (!barrier->node[i])
+            err = world_fail(world, -EFAULT, "barrier: rank %d has no memory that rank %d can map",
+                             rank, world->rank);
+    }
+    free(all);
+    return err ? err : met;
+}
+
+static void peer_add(int *peers, int *n, int peer)
+{
+    for (int i = 0; i < *n; i++)
+        if (peers[i] == peer)
+            return;
+    peers[(*n)++] = peer;
+}
+
+static int links_make(struct sstar_world *world, struct barrier *barrier)
+{
+    int peers[64], n = 0, my_node = sstar_node_of(world, world->rank);
+    if (world->node_count == 1)
+        return 0;
+    if (sstar_local_rank_of(world, world->rank) == 0)
+        for (int step = 1; step < world->node_count; step *= 2) {
+            peer_add(peers, &n, first_rank(world, my_node + step));
+            peer_add(peers, &n, first_rank(world, my_node - step));
+        }
+    struct sstar_link_attr attr = {.queue_pairs = 1, .slots = 16, .slot_bytes = 8, .puts = 1};
+    return sstar_links_open(world, peers, n, &attr, &barrier->links);
+}
+
+static int barrier_open(struct sstar_world *world)
+{
+    struct barrier *barrier = calloc(1, sizeof *barrier);
+    int node_size = sstar_local_size_of(world, sstar_node_of(world, world->rank));
+    struct barrier_words **node = calloc((size_t)node_size, sizeof *node);
+    if (!barrier || !node) {
+        free(barrier);
+        free(node);
+        return report_set(&world->report, -ENOMEM, "out of memory");
+    }
+    barrier->node = node;
+    barrier->node_size = node_size;
+    world->barrier = barrier;
+    int err = words_share(world, barrier);
+    if (!err)
+        err = links_make(world, barrier);
+    if (err)
+        barrier_close(world);
+    return err;
+}
+
+void barrier_close(struct sstar_world *world)
+{
+    struct barrier *barrier = world->barrier;
+    if (!barrier)
+        return;
+    world->barrier = NULL;
+    if (barrier->links)
+        sstar_links_close(barrier->links);
+    else if (barrier->count > 0 && !world->failed)
+        sstar_barrier(world); /* all have read our words */
+    if (barrier->mine)
+        sstar_free(world, barrier->mine);
+    free(barrier->node);
+    free(barrier);
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------
+ */
+
+static int word_wait(struct sstar_world *world, _Atomic uint64_t *word, uint64_t count, int peer)
+{
+    struct waiter w = wait_begin(world, "the barrier", peer, count);
+    while (atomic_load_explicit(word, memory_order_acquire) < count) {
+        int events = links_progress_all(world);
+        int err = events < 0 ? events : wait_step(&w);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int token_send(struct sstar_world *world, struct sstar_link *link, uint64_t count)
+{
+    struct waiter w = wait_begin(world, "a credit for the barrier", link_peer(link), count);
+    void *payload;
+    int err;
+    while ((err = link_reserve(link, 0, &payload)) == -EAGAIN) {
+        int events = links_progress_all(world);
+        err = events < 0 ? events : wait_step(&w);
+        if (err < 0)
+            return err;
+    }
+    return err ? err : link_commit(link, 0, 0);
+}
+
+static int token_receive(struct sstar_world *world, struct sstar_link *link, uint64_t count)
+{
+    struct waiter w = wait_begin(world, "the barrier", link_peer(link), count);
+    struct message message;
+    int got;
+    while ((got = link_receive(link, &message)) == 0) {
+        int events = links_progress_all(world);
+        int err = events < 0 ? events : wait_step(&w);
+        if (err < 0)
+            return err;
+    }
+    if (got > 0)
+        link_release(link, 1);
+    return got < 0 ? got : 0;
+}
+
+static int nodes_meet(struct sstar_world *world, struct barrier *barrier)
+{
+    int my_node = sstar_node_of(world, world->rank), err = 0;
+    for (int step = 1; step < world->node_count && !err; step *= 2) {
+        err = token_send(world, sstar_links_to(barrier->links, first_rank(world, my_node + step)),
+                         barrier->count);
+        if (!err)
+            err = token_receive(world,
+                                sstar_links_to(barrier->links, first_rank(world, my_node - step)),
+                                barrier->count);
+    }
+    return err;
+}
+
+int sstar_fast_barrier(struct sstar_world *world)
+{
+    if (world->failed)
+        return world->failed;
+    int err = world->barrier ? 0 : barrier_open(world);
+    if (err)
+        return err;
+    struct barrier *barrier = world->barrier;
+    uint64_t count = ++barrier->count;
+    int my_node = sstar_node_of(world, world->rank);
+    if (sstar_local_rank_of(world, world->rank) > 0) {
+        atomic_store_explicit(&barrier->mine->arrived, count, memory_order_release);
+        return word_wait(world, &barrier->node[0]->passed, count, first_rank(world, my_node));
+    }
+    for (int i = 1; i < barrier->node_size && !err; i++)
+        err = word_wait(world, &barrier->node[i]->arrived, count, sstar_rank_at(world, my_node, i));
+    if (!err)
+        err = nodes_meet(world, barrier);
+    if (!err)
+        atomic_store_explicit(&barrier->mine->passed, count, memory_order_release);
+    return err;
+}
