@@ -101,9 +101,8 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
     case OPTION_WIRE:
         if (parse_wire(arg, &config->wire))
             argp_error(state,
-                       "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1, "
-                       "the last above 0, "
-                       "not '%s'",
+                       "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1 "
+                       "(0,0,0: unshaped, else the last above 0), not '%s'",
                        arg);
         return 0;
     case OPTION_PORT_PER_RANK:
