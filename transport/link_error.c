@@ -2,8 +2,11 @@
 /* A completion with an error, in words. Of such a completion only wr_id, status, qp_num and
  * vendor_err are defined; the rest is known from what was posted. */
 #include "transport/nic.h"
+#include "transport/wait.h"
 #include <errno.h>
 #include <stdio.h>
+
+enum { GRACE_NS = 200000000 };
 
 struct explanation {
     enum ibv_wc_status status;
@@ -67,7 +70,20 @@ static bool is_ours(enum ibv_wc_status status)
 }
 
 /* When a process dies its queue pairs and memory go with it, and the NIC may notice before the
- * control plane does: control_peer_lost waits a moment for the sentence that names the dead. */
+ * control plane does: that sentence names the rank, so it gets a moment to be said. */
+int link_peer_lost(const struct sstar_link *link, const char *text)
+{
+    struct sstar_world *world = link->world;
+    uint64_t until = clock_ns() + GRACE_NS;
+    int err = 0;
+    while (!err && !world->failed && clock_ns() < until) {
+        err = control_sleep(world, 2000);
+        if (!err)
+            err = control_poll(world);
+    }
+    return world_fail(world, -ECONNRESET, "%s", text); /* the first failure stays */
+}
+
 int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
 {
     struct sstar_world *world = links->world;
@@ -91,6 +107,5 @@ int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
         links->device->port, links->device->gid_text, q->qp->qp_num,
         receive ? "receive" : operation_name(record->opcode), receive ? 0 : record->bytes,
         why->text, waited, (int)wc->status, wc->vendor_err, why->look_at);
-    return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text)
-                               : control_peer_lost(world, link->peer, "%s", text);
+    return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text) : link_peer_lost(link, text);
 }

@@ -8,6 +8,7 @@
  */
 #include "transport/links.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -102,6 +103,24 @@ static void local_done(struct sstar_link *link, const struct one_sided *op, uint
     *ticket = link->tickets_done = ++link->tickets;
 }
 
+static int foreign_failed(struct sstar_link *link, const struct one_sided *op, bool read, int err)
+{
+    struct sstar_world *world = link->world;
+    int pid = (int)world->ranks[link->peer].pid;
+    const char *what = read ? "read" : "write";
+    char text[256];
+    if (err == ESRCH) {
+        snprintf(text, sizeof text, "rank %d cannot %s memory of rank %d: process %d is gone",
+                 world->rank, what, link->peer, pid);
+        return link_peer_lost(link, text);
+    }
+    return world_fail(
+        world, -err, "rank %d cannot %s %zu bytes of memory of rank %d (pid %d): %s; %s",
+        world->rank, what, op->bytes, link->peer, pid, strerror(err),
+        err == EPERM ? "set kernel.yama.ptrace_scope to 0, or use memory from sstar_alloc"
+                     : "is it registered memory?");
+}
+
 /* Memory that the peer registered but did not get from sstar_alloc: the kernel copies. */
 static int foreign_copy(struct sstar_link *link, const struct one_sided *op, bool read)
 {
@@ -122,12 +141,7 @@ static int foreign_copy(struct sstar_link *link, const struct one_sided *op, boo
         ssize_t n = read ? process_vm_readv(pid, &mine, 1, &theirs, 1, 0)
                          : process_vm_writev(pid, &mine, 1, &theirs, 1, 0);
         if (n <= 0)
-            return world_fail(
-                world, n < 0 ? -errno : -EIO,
-                "rank %d cannot %s %zu bytes of memory of rank %d (pid %d): %s; memory from "
-                "sstar_alloc needs no leave of the kernel (kernel.yama.ptrace_scope)",
-                world->rank, read ? "read" : "write", op->bytes, link->peer, (int)pid,
-                strerror(n < 0 ? errno : EIO));
+            return foreign_failed(link, op, read, n < 0 ? errno : EIO);
         done += (size_t)n;
     }
     return 0;

@@ -170,6 +170,9 @@ int nic_drain(struct sstar_link *link);
 /* ---- link_error.c -------------------------------------------------------------------------------
  */
 
+/* The connection broke: the world fails with this text, unless the control plane says within 200 ms
+ * that a rank died. Returns the world's failure. */
+int link_peer_lost(const struct sstar_link *link, const char *text);
 /* The world fails because of this completion. Returns the code. */
 int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc);
 
