@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages to ranks of the same node: one ring of items per (writer, reader), in the reader's
+ * memory, read in place.
+ */
+#include "collectives/strategy.h"
+#include <stdlib.h>
+
+struct local {
+    struct ring_writer *to;   /* [local_size] */
+    struct ring_reader *from; /* [local_size] */
+    int turn;
+    int drained; /* how many of `from` have ended, as far as was looked */
+};
+
+size_t local_shared_bytes(const struct sstar_aggregator *a)
+{
+    return (size_t)a->local_size * ring_bytes(a->ring_size);
+}
+
+static struct ring_shared *ring_of(const struct sstar_aggregator *a, int reader, int writer)
+{
+    return (void *)(a->shared[reader].memory + (size_t)writer * ring_bytes(a->ring_size));
+}
+
+int local_open(struct sstar_aggregator *a)
+{
+    struct local *local = calloc(1, sizeof *local);
+    if (!local)
+        return -ENOMEM;
+    a->local = local;
+    local->to = calloc((size_t)a->local_size, sizeof *local->to);
+    local->from = calloc((size_t)a->local_size, sizeof *local->from);
+    if (!local->to || !local->from)
+        return -ENOMEM;
+    for (int i = 0; i < a->local_size; i++) {
+        struct ring_shared *out = ring_of(a, i, a->local_rank), *in = ring_of(a, a->local_rank, i);
+        local->to[i] =
+            (struct ring_writer){.shared = out, .data = (uint8_t *)(out + 1), .size = a->ring_size};
+        local->from[i] =
+            (struct ring_reader){.shared = in, .data = (uint8_t *)(in + 1), .size = a->ring_size};
+    }
+    return 0;
+}
+
+void local_close(struct sstar_aggregator *a)
+{
+    if (!a->local)
+        return;
+    free(a->local->to);
+    free(a->local->from);
+    free(a->local);
+    a->local = NULL;
+}
+
+int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
+{
+    struct ring_writer *w = &a->local->to[a->local_of[to]];
+    int err = ring_write(w, (uint16_t)a->rank, (uint16_t)to, data, bytes);
+    if (!err)
+        a->ledger.copied_bytes += bytes;
+    return err;
+}
+
+/* The ring is given back in eighths, not item by item: that word is read by another core. */
+static void give_back(struct ring_reader *r)
+{
+    if (r->taken - r->released >= r->size / 8 || r->taken == r->head)
+        ring_release(r);
+}
+
+int local_pull(struct sstar_aggregator *a, struct sstar_item *item)
+{
+    struct local *local = a->local;
+    for (int looked = 0; looked < a->local_size; looked++) {
+        struct ring_reader *r = &local->from[local->turn];
+        give_back(r);
+        struct item_header *header = ring_read(r);
+        if (header) {
+            *item = (struct sstar_item){
+                .data = header + 1, .bytes = header->bytes, .source = header->source};
+            return 1;
+        }
+        if (++local->turn == a->local_size)
+            local->turn = 0;
+    }
+    return 0;
+}
+
+void local_finish(struct sstar_aggregator *a)
+{
+    for (int i = 0; i < a->local_size; i++)
+        if (!a->local->to[i].closed)
+            ring_close(&a->local->to[i]);
+}
+
+bool local_drained(struct sstar_aggregator *a)
+{
+    struct local *local = a->local;
+    while (local->drained < a->local_size && ring_drained(&local->from[local->drained]))
+        local->drained++;
+    return local->drained == a->local_size;
+}
+
+void local_reset(struct sstar_aggregator *a)
+{
+    for (int i = 0; i < a->local_size; i++) {
+        ring_release(&a->local->from[i]);
+        ring_reopen_writer(&a->local->to[i]);
+        ring_reopen_reader(&a->local->from[i]);
+    }
+    a->local->drained = 0;
+}

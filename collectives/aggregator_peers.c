@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* A link to every rank of every other node, for the strategies that need one. */
+#include "collectives/strategy.h"
+#include "transport/memory.h"
+#include <stdlib.h>
+
+int wire_broken(struct sstar_aggregator *a, int from, const char *what)
+{
+    return world_fail(
+        a->world, -EPROTO,
+        "aggregator (%s): rank %d got %s from rank %d; all ranks must run the same version",
+        a->strategy->name, a->rank, what, from);
+}
+
+/* As many slots, a power of two, as the budget allows; at least two, so that one can travel while
+ * the other fills. */
+static uint32_t slots_for(uint32_t slot_bytes, uint32_t most, uint64_t budget_bytes)
+{
+    uint32_t slots = most;
+    while (slots > 2 && (uint64_t)slots * slot_bytes > budget_bytes)
+        slots /= 2;
+    return slots;
+}
+
+int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_most,
+               uint64_t budget_bytes, struct peers **out)
+{
+    int n = a->size - a->local_size, err = -ENOMEM;
+    struct peers *peers = calloc(1, sizeof *peers);
+    int *ranks = calloc((size_t)n + 1, sizeof *ranks);
+    if (!peers || !ranks)
+        goto free_all;
+    peers->peer = calloc((size_t)n + 1, sizeof *peers->peer);
+    peers->index_of = calloc((size_t)a->size, sizeof *peers->index_of);
+    if (!peers->peer || !peers->index_of)
+        goto free_all;
+    for (int r = 0; r < a->size; r++) {
+        peers->index_of[r] = -1;
+        if (a->node_of[r] == a->node)
+            continue;
+        peers->index_of[r] = peers->n;
+        ranks[peers->n++] = r;
+    }
+    struct sstar_link_attr attr = {.queue_pairs = a->queue_pairs,
+                                   .slots = slots_for(slot_bytes, slots_most, budget_bytes),
+                                   .slot_bytes = slot_bytes};
+    err = sstar_links_open(a->world, ranks, peers->n, &attr, &peers->links);
+    if (err)
+        goto free_all;
+    for (int i = 0; i < peers->n; i++)
+        peers->peer[i] =
+            (struct peer){.rank = ranks[i], .link = sstar_links_to(peers->links, ranks[i])};
+    free(ranks);
+    *out = peers;
+    return 0;
+free_all:
+    free(ranks);
+    peers_close(peers);
+    return err;
+}
+
+void peers_close(struct peers *peers)
+{
+    if (!peers)
+        return;
+    if (peers->links)
+        sstar_links_close(peers->links);
+    free(peers->peer);
+    free(peers->index_of);
+    free(peers);
+}
+
+void peers_reset(struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++) {
+        struct peer *p = &peers->peer[i];
+        if (p->taken)
+            link_release(p->link, p->taken);
+        *p = (struct peer){.rank = p->rank, .link = p->link};
+    }
+    peers->turn = peers->open = 0;
+}
+
+int peers_send_last(struct sstar_aggregator *a, struct peer *p, const void *data, uint32_t bytes)
+{
+    int err = 0;
+    struct piece piece = {
+        .region = memory_region(a->world, data, bytes, &err), .data = data, .bytes = bytes};
+    if (!piece.region)
+        return err ? err : -EFAULT;
+    err = link_send(p->link, &piece, 1, 0, &p->last_ticket);
+    p->last_sent = err == 0;
+    return err;
+}
+
+bool peers_drained(const struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++)
+        if (peers->peer[i].expected != peers->peer[i].received + 1)
+            return false;
+    return true;
+}
+
+bool peers_sent(const struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++) {
+        const struct peer *p = &peers->peer[i];
+        if (!p->last_sent || !sstar_link_done(p->link, p->last_ticket))
+            return false;
+    }
+    return true;
+}

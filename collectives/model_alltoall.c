@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* The port model of softnic.h applied to the wire messages that each strategy makes. */
+#include "collectives/model_alltoall.h"
+#include "collectives/aggregator_wire.h"
+#include "transport/link.h"
+#include <errno.h>
+#include <stdlib.h>
+
+/* What a port does, in wire messages and bytes. */
+struct port {
+    uint64_t sent, sent_bytes, received_bytes;
+};
+
+struct model {
+    const struct alltoall_traffic *traffic;
+    struct port *port; /* [ranks] or [nodes] */
+    int *members;      /* [nodes]: ranks of each */
+    uint32_t room;     /* of a message with its header */
+    uint32_t flush_bytes;
+    uint64_t wire_messages, wire_bytes;
+};
+
+static int port_of(const struct model *m, int rank)
+{
+    return m->traffic->port_per_rank ? rank : m->traffic->node_of[rank];
+}
+
+/* `count` wire messages of `bytes` without trailer. */
+static void wire(struct model *m, int from, int to, uint64_t count, uint64_t bytes)
+{
+    uint64_t all = count * (bytes + LINK_TRAILER_BYTES);
+    m->port[from].sent += count;
+    m->port[from].sent_bytes += all;
+    m->port[to].received_bytes += all;
+    m->wire_messages += count;
+    m->wire_bytes += all;
+}
+
+static void pair_none(struct model *m, int from, int to, uint64_t messages)
+{
+    wire(m, from, to, messages, m->room);
+    wire(m, from, to, 1, sizeof(struct item_header) + sizeof(uint64_t)); /* the end */
+}
+
+static void pair_rank(struct model *m, int from, int to, uint64_t messages)
+{
+    uint32_t header = sizeof(struct buffer_header);
+    uint64_t items =
+        m->flush_bytes > header ? (m->flush_bytes - header + m->room - 1) / m->room : 1;
+    uint64_t full = messages / items, rest = messages % items;
+    wire(m, from, to, full, header + items * m->room);
+    wire(m, from, to, 1, header + rest * m->room + sizeof(uint64_t));
+}
+
+static void pair_node(struct model *m, int from, int to, int writers, int readers,
+                      uint64_t messages)
+{
+    uint64_t items = (m->flush_bytes + m->room - 1) / m->room;
+    uint64_t full = messages / items, rest = messages % items;
+    uint32_t pieces = (uint32_t)writers;
+    wire(m, from, to, full, node_directory_bytes(pieces, (uint32_t)readers, 0) + items * m->room);
+    wire(m, from, to, 1, node_directory_bytes(pieces, (uint32_t)readers, 1) + rest * m->room);
+}
+
+/* The rank at place `local` of a node. */
+static int member(const struct alltoall_traffic *t, int node, int local)
+{
+    for (int r = 0; r < t->ranks; r++)
+        if (t->node_of[r] == node && local-- == 0)
+            return r;
+    return 0;
+}
+
+static void all_ranks(struct model *m, enum sstar_strategy strategy)
+{
+    const struct alltoall_traffic *t = m->traffic;
+    for (int from = 0; from < t->ranks; from++) {
+        for (int to = 0; to < t->ranks; to++) {
+            if (t->node_of[from] == t->node_of[to])
+                continue;
+            uint64_t n = t->messages[(size_t)from * (size_t)t->ranks + (size_t)to];
+            if (strategy == SSTAR_NONE)
+                pair_none(m, port_of(m, from), port_of(m, to), n);
+            else
+                pair_rank(m, port_of(m, from), port_of(m, to), n);
+        }
+    }
+}
+
+static uint64_t messages_between(const struct alltoall_traffic *t, int from_node, int to_node)
+{
+    uint64_t sum = 0;
+    for (int from = 0; from < t->ranks; from++)
+        for (int to = 0; to < t->ranks; to++)
+            if (t->node_of[from] == from_node && t->node_of[to] == to_node)
+                sum += t->messages[(size_t)from * (size_t)t->ranks + (size_t)to];
+    return sum;
+}
+
+static void all_nodes(struct model *m)
+{
+    const struct alltoall_traffic *t = m->traffic;
+    for (int from = 0; from < t->nodes; from++) {
+        for (int to = 0; to < t->nodes; to++) {
+            if (from == to)
+                continue;
+            int sender = member(t, from, to % m->members[from]);
+            int receiver = member(t, to, from % m->members[to]);
+            pair_node(m, port_of(m, sender), port_of(m, receiver), m->members[from], m->members[to],
+                      messages_between(t, from, to));
+        }
+    }
+}
+
+static double seconds_of(const struct model *m, int ports, const struct sstar_cost *cost)
+{
+    double worst_us = 0, byte_us = cost->beta_gbps > 0 ? 1e-3 / cost->beta_gbps : 0;
+    for (int p = 0; p < ports; p++) {
+        const struct port *port = &m->port[p];
+        double sending = port->sent ? (double)(port->sent - 1) * cost->gap_us +
+                                          (double)port->sent_bytes * byte_us
+                                    : 0;
+        double receiving = (double)port->received_bytes * byte_us;
+        worst_us = sending > worst_us ? sending : worst_us;
+        worst_us = receiving > worst_us ? receiving : worst_us;
+    }
+    return m->wire_messages ? (worst_us + cost->alpha_us) * 1e-6 : 0;
+}
+
+int model_alltoall(const struct alltoall_traffic *t, enum sstar_strategy strategy,
+                   uint32_t flush_bytes, const struct sstar_cost *cost,
+                   struct alltoall_prediction *out)
+{
+    if (t->ranks < 1 || t->nodes < 1 || (unsigned)strategy > SSTAR_PER_NODE ||
+        (strategy != SSTAR_NONE && flush_bytes == 0))
+        return -EINVAL;
+    int ports = t->port_per_rank ? t->ranks : t->nodes, err = -ENOMEM;
+    struct model m = {
+        .traffic = t, .room = item_room(t->message_bytes), .flush_bytes = flush_bytes};
+    m.port = calloc((size_t)ports, sizeof *m.port);
+    m.members = calloc((size_t)t->nodes, sizeof *m.members);
+    if (!m.port || !m.members)
+        goto free_all;
+    for (int r = 0; r < t->ranks; r++)
+        m.members[t->node_of[r]]++;
+    if (strategy == SSTAR_PER_NODE)
+        all_nodes(&m);
+    else
+        all_ranks(&m, strategy);
+    *out = (struct alltoall_prediction){.seconds = seconds_of(&m, ports, cost),
+                                        .wire_messages = m.wire_messages,
+                                        .wire_bytes = m.wire_bytes};
+    err = 0;
+free_all:
+    free(m.port);
+    free(m.members);
+    return err;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The aggregator inside, and the table that a strategy is. Private.
+ *
+ * Messages to ranks of the same node, oneself included, go through rings in node-local memory
+ * whatever the strategy (aggregator_local.c). A strategy carries those to other nodes.
+ */
+#ifndef SSTAR_COLLECTIVES_STRATEGY_H
+#define SSTAR_COLLECTIVES_STRATEGY_H
+
+#include "collectives/aggregator_ring.h"
+#include "collectives/collectives.h"
+#include "transport/link.h"
+#include "transport/wait.h"
+#include "transport/world.h"
+
+struct strategy {
+    const char *name;
+    /* Bytes of node-local memory that rank `local` of this node must give, for all of its node. */
+    size_t (*shared_bytes)(const struct sstar_aggregator *a, int local);
+    /* Fills a->state; a->shared[] is there. Collective. */
+    int (*open)(struct sstar_aggregator *a);
+    /* A message for a rank of another node: 0, -EAGAIN (nothing was done), or an error. */
+    int (*push)(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes);
+    /* Send what has waited too long and what was built but not rung. Called by progress's callers
+     * every few messages, so cheap when there is nothing to do. Number of things moved, or -errno.
+     */
+    int (*flush)(struct sstar_aggregator *a);
+    /* Move arrivals and departures on. Number of things moved, or -errno. */
+    int (*progress)(struct sstar_aggregator *a);
+    /* The next message that came from another node: 1, 0, or -errno. The item given before it may
+     * be overwritten from here on. */
+    int (*pull)(struct sstar_aggregator *a, struct sstar_item *item);
+    /* This rank pushes no more: send the rest and the ends of the streams. 1: call again; 0: all
+     * that we sent is complete here and all that we were to receive was pulled; -errno. */
+    int (*finish)(struct sstar_aggregator *a);
+    /* Between two barriers, after all have finished. */
+    int (*reset)(struct sstar_aggregator *a);
+    /* Accepts what is half open. Collective unless the world failed. */
+    void (*close)(struct sstar_aggregator *a);
+};
+extern const struct strategy strategy_none, strategy_rank, strategy_node;
+
+/* What we map of a rank of our node. */
+struct segment {
+    uint8_t *memory; /* as we see it */
+    size_t size;
+};
+
+struct local; /* aggregator_local.c */
+
+struct sstar_aggregator {
+    struct sstar_world *world;
+    const struct strategy *strategy;
+    void *state; /* the strategy's */
+    struct local *local;
+    int rank, size, node, nodes, local_rank, local_size;
+    int *node_of, *local_of; /* [size] */
+    uint32_t max_item_bytes, flush_bytes, queue_pairs;
+    uint64_t ring_size;     /* of data, for every ring in node-local memory */
+    uint64_t max_age_ns;    /* UINT64_MAX: no bound */
+    struct segment *shared; /* [local_size] */
+    void *own_memory;       /* ours of these, as sstar_alloc gave it */
+    size_t strategy_offset; /* where the strategy's part of each begins */
+    struct sstar_ledger ledger;
+    bool opened;
+    bool done, finished; /* the caller said so; advance returned 0 */
+    bool remote_first;   /* whose turn it is in pull */
+    uint32_t turn;       /* items pulled in this turn */
+    uint32_t calls;      /* pushes and pulls, to look at the wire every few of them */
+    uint32_t moved;      /* pushes and pulls since the last advance */
+    struct waiter waiter;
+};
+
+/* How often pushes and pulls look at the wire. */
+enum { CALLS_PER_PROGRESS = 32 };
+
+static inline uint8_t *strategy_memory(const struct sstar_aggregator *a, int local)
+{
+    return a->shared[local].memory + a->strategy_offset;
+}
+
+static inline uint64_t align_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+static inline uint64_t power_of_two(uint64_t at_least)
+{
+    uint64_t p = 1;
+    while (p < at_least)
+        p *= 2;
+    return p;
+}
+
+/* ---- aggregator_local.c: messages inside the node ----------------------------------------------
+ */
+
+size_t local_shared_bytes(const struct sstar_aggregator *a);
+int local_open(struct sstar_aggregator *a);
+void local_close(struct sstar_aggregator *a);
+int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes);
+int local_pull(struct sstar_aggregator *a, struct sstar_item *item);
+/* Say that no more comes from us. */
+void local_finish(struct sstar_aggregator *a);
+bool local_drained(struct sstar_aggregator *a);
+void local_reset(struct sstar_aggregator *a);
+
+/* ---- aggregator_peers.c: what `none` and `rank` share, a link to every rank of other nodes ------
+ */
+
+struct peer {
+    struct sstar_link *link;
+    int rank;
+    uint64_t sent;     /* messages */
+    uint64_t received; /* messages handed out */
+    uint64_t expected; /* 1 + messages that the peer sent, once it has said so */
+    uint32_t taken;    /* wire messages received and not yet released */
+    bool last_sent;    /* the end of our stream, with this ticket */
+    uint64_t last_ticket;
+    /* Of `none`: `count` messages are built and not rung. Of `rank`: the open buffer. */
+    uint8_t *buffer;
+    uint32_t count, fill, payload_bytes;
+    uint64_t opened_ns;
+    /* Of `rank`: the buffer that is being handed out. */
+    const uint8_t *at, *end;
+    uint32_t left;
+};
+struct peers {
+    struct sstar_links *links;
+    struct peer *peer; /* [n] */
+    int *index_of;     /* [size], -1: not a peer */
+    int n;
+    int turn; /* whose messages are being handed out */
+    int open; /* how many have a buffer open or messages not rung */
+};
+/* Links with slots for wire messages of slot_bytes; as many slots as budget_bytes allow. */
+int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_most,
+               uint64_t budget_bytes, struct peers **peers);
+void peers_close(struct peers *peers);
+void peers_reset(struct peers *peers);
+/* Send the end of a stream, from registered memory: 0, -EAGAIN or -errno. */
+int peers_send_last(struct sstar_aggregator *a, struct peer *p, const void *data, uint32_t bytes);
+/* All that the peers sent was handed out, and what we sent is complete on our side. */
+bool peers_drained(const struct peers *peers);
+bool peers_sent(const struct peers *peers);
+/* Something that cannot be: say what and from whom. Returns the code. */
+int wire_broken(struct sstar_aggregator *a, int from, const char *what);
+
+#endif
