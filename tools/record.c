@@ -13,18 +13,33 @@
 #include <unistd.h>
 
 /* 15 digits give a decimal number of that many or fewer back unchanged. */
-enum { DIGITS = 15, MAX_CELL = 256 };
+enum { DIGITS = 15, MAX_CELL = 512, MAX_LINE = 2048 };
 
 /* ---- the table --------------------------------------------------------------------------------
  */
 
+/* Appends one cell, padded; a line that is too long is cut. */
+static void add_cell(char *line, int width, const char *text)
+{
+    size_t used = strlen(line);
+    snprintf(line + used, MAX_LINE - used, " %*s", width, text);
+}
+
+static void put_line(FILE *out, char *line)
+{
+    size_t used = strlen(line);
+    while (used && line[used - 1] == ' ')
+        used--;
+    fprintf(out, "%.*s\n", (int)used, line);
+    fflush(out);
+}
+
 void table_head(FILE *out, const struct column *columns, int n)
 {
-    fputc('#', out);
+    char line[MAX_LINE] = "#";
     for (int i = 0; i < n; i++)
-        fprintf(out, " %*s", columns[i].width, columns[i].heading);
-    fputc('\n', out);
-    fflush(out);
+        add_cell(line, columns[i].width, columns[i].heading);
+    put_line(out, line);
 }
 
 /* printf of one number by a column's format, whichever of whole and real it asks for. */
@@ -62,14 +77,13 @@ static void format_cell(char *cell, size_t size, const char *format, const json_
 
 void table_row(FILE *out, const struct column *columns, int n, const json_t *row)
 {
-    fputc(' ', out);
+    char line[MAX_LINE] = " ";
     for (int i = 0; i < n; i++) {
         char cell[MAX_CELL];
         format_cell(cell, sizeof(cell), columns[i].format, json_object_get(row, columns[i].key));
-        fprintf(out, " %*s", columns[i].width, cell);
+        add_cell(line, columns[i].width, cell);
     }
-    fputc('\n', out);
-    fflush(out);
+    put_line(out, line);
 }
 
 /* ---- the record -------------------------------------------------------------------------------
