@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* What an open AllReduce holds. Private to allreduce.c, execute.c and slices.c. */
+#ifndef SSTAR_COLLECTIVES_ALLREDUCE_PLAN_H
+#define SSTAR_COLLECTIVES_ALLREDUCE_PLAN_H
+
+#include "collectives/node_reduce.h"
+
+enum {
+    PLAN_SLOTS = 32,             /* of a link; so at most half as many slices (schedule_ring.c) */
+    PLAN_SLOT_BYTES = 64 * 1024, /* largest slice, unless the caller says */
+    PLAN_SIZE_CLASSES = 4 * 64,
+};
+
+struct sstar_allreduce {
+    struct sstar_world *world;
+    enum sstar_algorithm algorithm; /* not AUTO */
+    struct node_map map;
+    struct sstar_links *links; /* NULL: the algorithm needs none */
+    struct sstar_link *previous, *next;
+    struct node_part node;
+    bool local_only;
+    uint32_t queue_pairs, slot_bytes;
+    bool slice_given;
+    bool cost_known; /* the wire is one that we imposed */
+    struct sstar_cost cost;
+    const struct reduce_set *kernels;
+    uint8_t slices[PLAN_SIZE_CLASSES]; /* chosen so far for each class of size; 0: not yet */
+};
+
+/* The shape of the schedule for so many elements: the same on every rank. */
+struct schedule_shape plan_shape(struct sstar_allreduce *plan, size_t count, size_t element_bytes);
+
+int execute_schedule(struct sstar_allreduce *plan, const struct node_job *job);
+
+#endif

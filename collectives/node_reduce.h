@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The part of AllReduce that stays inside a node: loads and stores in shared memory.
+ *
+ * Each rank has an area that the others of its node read; only its owner writes it. Small vectors
+ * go through a slot of the area: data, then one word that says that they are there, in one cache
+ * line if they fit. Larger ones are read where they lie when all of them are memory from
+ * sstar_alloc, else they pass through the staging part of the area piece by piece.
+ */
+#ifndef SSTAR_COLLECTIVES_NODE_REDUCE_H
+#define SSTAR_COLLECTIVES_NODE_REDUCE_H
+
+#include "collectives/reduce.h"
+#include "collectives/schedule.h"
+#include <stdalign.h>
+#include <stdatomic.h>
+
+enum {
+    NODE_SMALL_BYTES = 4096,         /* longest vector that goes through the slots */
+    NODE_STAGING_BYTES = 512 * 1024, /* each of two */
+    NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
+};
+
+/* Two slots take turns: when the others are seen in round r + 1 they have done with round r. */
+struct node_slot {
+    alignas(64) _Atomic uint64_t word; /* signature << 32 | round */
+    char data[NODE_SMALL_BYTES];
+};
+struct node_area {
+    alignas(64) _Atomic uint64_t phase; /* how many meetings of the node this rank has come to */
+    uint64_t send, recv;                /* the job's memory, in the address space of the rank */
+    uint32_t send_is_shared, recv_is_shared, signature;
+    struct node_slot slots[2];
+    alignas(64) char staging[2][NODE_STAGING_BYTES];
+};
+
+/* One AllReduce. */
+struct node_job {
+    const void *send;
+    void *recv;
+    size_t count, element_bytes;
+    reduce_kernel *kernel;
+    uint32_t signature; /* of count, type and op; the same on all ranks */
+};
+
+struct node_part {
+    struct sstar_world *world;
+    struct sstar_links *links; /* moved on while we wait; may be NULL */
+    int size, me, owners;      /* ranks of the node, our place, owners of slices */
+    const int *members;        /* [size] their ranks in the world */
+    struct node_area **areas;  /* [size] */
+    struct node_area *area;    /* ours */
+    const char **inputs;       /* [size] of the job under way, where they can be read */
+    char **outputs;
+    bool inputs_shared, owners_shared, outputs_shared;
+    uint32_t round;
+    uint64_t phase, pieces;
+    char *block; /* [NODE_BLOCK_BYTES] */
+};
+
+/* Allocate our area; its address goes to the others, then node_part_meet with theirs, by rank of
+ * the world. */
+int node_part_open(struct node_part *node, struct sstar_world *world, const struct node_map *map);
+int node_part_meet(struct node_part *node, const uint64_t *addresses);
+void node_part_close(struct node_part *node);
+
+/* The three local steps of schedule.h. Our slice is elements offset .. offset + count. */
+int node_reduce_scatter(struct node_part *node, const struct node_job *job);
+int node_all_gather(struct node_part *node, const struct node_job *job);
+int node_all_reduce(struct node_part *node, const struct node_job *job);
+
+#endif
