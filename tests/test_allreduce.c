@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * AllReduce over worlds of 1 to 8 ranks, ranks being threads or processes, in one node and on
+ * virtual nodes: every value is checked on every rank. Cases are drawn with a seed that is printed;
+ * SSTAR_TEST_FULL=1 takes them all.
+ */
+#include "collectives/collectives.h"
+#include "tests/ranks.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t run_seed(void)
+{
+    const char *text = getenv("SSTAR_TEST_SEED");
+    return text ? strtoull(text, NULL, 0) : 1;
+}
+
+static const size_t counts[] = {0, 1, 2, 7, 1023, 65537, 1 << 20};
+enum { COUNTS = 7, TYPES = 4, OPS = 3, CASES = COUNTS * TYPES * OPS * 2 };
+
+/* Small whole numbers: sums are exact in every type, so there is one right answer. */
+static int value_of(int rank, size_t i, uint32_t salt)
+{
+    return (int)((i * 2654435761u + (unsigned)rank * 40503u + salt) >> 3 & 63) - 31;
+}
+
+static int right_value(int size, size_t i, uint32_t salt, enum sstar_op op)
+{
+    int right = value_of(0, i, salt);
+    for (int rank = 1; rank < size; rank++) {
+        int value = value_of(rank, i, salt);
+        right = op == SSTAR_SUM                        ? right + value
+                : (op == SSTAR_MIN) == (value < right) ? value
+                                                       : right;
+    }
+    return right;
+}
+
+static void put_value(void *vector, size_t i, enum sstar_type type, int value)
+{
+    switch (type) {
+    case SSTAR_FLOAT32:
+        ((float *)vector)[i] = (float)value;
+        break;
+    case SSTAR_FLOAT64:
+        ((double *)vector)[i] = value;
+        break;
+    case SSTAR_INT32:
+        ((int32_t *)vector)[i] = value;
+        break;
+    case SSTAR_INT64:
+        ((int64_t *)vector)[i] = value;
+        break;
+    }
+}
+
+static bool has_value(const void *vector, size_t i, enum sstar_type type, int value)
+{
+    switch (type) {
+    case SSTAR_FLOAT32:
+        return ((const float *)vector)[i] == (float)value;
+    case SSTAR_FLOAT64:
+        return ((const double *)vector)[i] == value;
+    case SSTAR_INT32:
+        return ((const int32_t *)vector)[i] == value;
+    case SSTAR_INT64:
+        return ((const int64_t *)vector)[i] == value;
+    }
+    return false;
+}
+
+/* One AllReduce of `count` elements. memory: two bits, whether send and recv are from sstar_alloc.
+ */
+struct one {
+    size_t count;
+    enum sstar_type type;
+    enum sstar_op op;
+    bool in_place;
+    uint32_t salt;
+    unsigned memory;
+};
+
+struct buffers {
+    void *send[2], *recv[2]; /* ours from malloc, from sstar_alloc */
+};
+
+static int try_one(struct sstar_world *world, struct sstar_allreduce *plan, const struct one *one,
+                   const struct buffers *buffers)
+{
+    int rank = sstar_rank(world), size = sstar_size(world), wrong = 0;
+    size_t bytes = one->count * sstar_type_bytes(one->type);
+    void *recv = buffers->recv[one->memory >> 1 & 1];
+    void *send = one->in_place ? recv : buffers->send[one->memory & 1];
+    for (size_t i = 0; i < one->count; i++)
+        put_value(send, i, one->type, value_of(rank, i, one->salt));
+    memset((char *)recv + bytes, 0x5a, 8);
+    int err = sstar_allreduce_run(plan, send, recv, one->count, one->type, one->op);
+    if (err)
+        return err;
+    for (size_t i = 0; i < one->count; i++) {
+        wrong += !has_value(recv, i, one->type, right_value(size, i, one->salt, one->op));
+        if (!one->in_place)
+            wrong += !has_value(send, i, one->type, value_of(rank, i, one->salt));
+    }
+    for (int i = 0; i < 8; i++)
+        wrong += ((char *)recv)[bytes + (size_t)i] != 0x5a;
+    if (wrong)
+        fprintf(stderr,
+                "rank %d of %d on %d nodes: count %zu %s %s in place %d memory %u: %d wrong\n",
+                rank, size, sstar_node_count(world), one->count, sstar_type_name(one->type),
+                sstar_op_name(one->op), one->in_place, one->memory, wrong);
+    return wrong;
+}
+
+struct trial {
+    enum sstar_algorithm algorithm;
+    uint32_t queue_pairs, slice_bytes;
+    uint64_t seed;
+    int cases; /* drawn; CASES: all of them */
+    bool large;
+};
+
+static struct one case_of(const struct trial *trial, int i, int rank)
+{
+    uint64_t state = trial->seed + (uint64_t)i * 977;
+    uint64_t drawn = random_next(&state);
+    int number = trial->cases == CASES ? i : (int)(drawn % CASES);
+    struct one one = {.count = counts[number % COUNTS],
+                      .type = (enum sstar_type)(number / COUNTS % TYPES),
+                      .op = (enum sstar_op)(number / COUNTS / TYPES % OPS),
+                      .in_place = number / COUNTS / TYPES / OPS,
+                      .salt = (uint32_t)(drawn >> 32)};
+    if (one.count > 65537 && !trial->large)
+        one.count = (size_t)(drawn >> 40 & 0x3fff);
+    /* Now all alike, now each for itself. */
+    one.memory =
+        drawn >> 20 & 1 ? (unsigned)(drawn >> 21) & 3 : (unsigned)(drawn >> (24 + rank)) & 3;
+    return one;
+}
+
+static int try_plan(struct sstar_world *world, void *argument)
+{
+    const struct trial *trial = argument;
+    const size_t most = ((size_t)1 << 20) * 8 + 64;
+    struct buffers b;
+    b.send[0] = malloc(most);
+    b.recv[0] = malloc(most);
+    int err = sstar_alloc(world, most, &b.send[1]);
+    if (!err)
+        err = sstar_alloc(world, most, &b.recv[1]);
+    struct sstar_allreduce_attr attr = {trial->algorithm, trial->queue_pairs, trial->slice_bytes};
+    struct sstar_allreduce *plan = NULL;
+    if (!err)
+        err = sstar_allreduce_open(world, &attr, &plan);
+    int wrong = 0;
+    for (int i = 0; !err && i < trial->cases; i++) {
+        struct one one = case_of(trial, i, sstar_rank(world));
+        int found = try_one(world, plan, &one, &b);
+        if (found < 0)
+            err = found;
+        else
+            wrong += found > 0;
+    }
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    if (plan)
+        sstar_allreduce_close(plan);
+    free(b.send[0]);
+    free(b.recv[0]);
+    return err ? err : wrong;
+}
+
+static bool full(void)
+{
+    const char *text = getenv("SSTAR_TEST_FULL");
+    return text && strcmp(text, "1") == 0;
+}
+
+static void try_world(int n, int per_node, const struct trial *trial, bool processes)
+{
+    struct trial own = *trial;
+    struct ranks ranks = {.size = n,
+                          .ranks_per_node = per_node,
+                          .processes = processes,
+                          .body = try_plan,
+                          .arg = &own};
+    int bad = ranks_run(&ranks);
+    if (bad)
+        fail_msg(
+            "%d ranks, %d a node, %s, %u queue pairs, slices of %u, seed %llu: %d ranks failed", n,
+            per_node, sstar_algorithm_name(trial->algorithm), trial->queue_pairs,
+            trial->slice_bytes, (unsigned long long)trial->seed, bad);
+}
+
+/* 1 to 8 ranks, 1 to 4 a node: all of them, with queue pairs in turn. */
+static void try_worlds(bool one_node)
+{
+    uint64_t seed = run_seed();
+    const uint32_t queue_pairs[] = {1, 2, 4, 8};
+    int turn = 0;
+    for (int n = 1; n <= 8; n++)
+        for (int per_node = 1; per_node <= 4 && per_node <= n; per_node++)
+            for (int algorithm = SSTAR_RING; algorithm <= SSTAR_HIERARCHICAL; algorithm++)
+                for (int q = 0; q < (full() && !one_node ? 4 : 1); q++) {
+                    struct trial trial = {.algorithm = (enum sstar_algorithm)algorithm,
+                                          .queue_pairs = queue_pairs[(turn++ / 3 + q) % 4],
+                                          .seed = random_next(&seed),
+                                          .cases = full() ? CASES : 10,
+                                          .large = full()};
+                    if (!one_node || per_node == 1)
+                        try_world(n, one_node ? 0 : per_node, &trial, false);
+                }
+}
+
+static void one_node(void **state)
+{
+    (void)state;
+    try_worlds(true);
+}
+
+static void virtual_nodes(void **state)
+{
+    (void)state;
+    try_worlds(false);
+}
+
+static void large_counts(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 1000;
+    for (int per_node = 0; per_node <= 2; per_node++)
+        for (int algorithm = SSTAR_RING; algorithm <= SSTAR_HIERARCHICAL; algorithm++) {
+            struct trial trial = {
+                (enum sstar_algorithm)algorithm, 2, 0, random_next(&seed), 16, true};
+            try_world(3, per_node, &trial, false);
+        }
+}
+
+/* Slices so small that a vector takes many passes. */
+static void small_slices(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 2000;
+    for (uint32_t slice = 8; slice <= 4096; slice *= 8)
+        for (int per_node = 0; per_node <= 2; per_node++) {
+            struct trial trial = {SSTAR_RING,           4,    slice, random_next(&seed),
+                                  slice < 512 ? 3 : 10, false};
+            try_world(4, per_node, &trial, false);
+        }
+}
+
+static void ranks_are_processes(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 3000;
+    for (int per_node = 0; per_node <= 3; per_node++)
+        for (int algorithm = SSTAR_AUTO; algorithm <= SSTAR_HIERARCHICAL; algorithm++) {
+            struct trial trial = {
+                (enum sstar_algorithm)algorithm, 0, 0, random_next(&seed), 12, true};
+            try_world(5, per_node, &trial, true);
+        }
+}
+
+/* Numbers whose sums are rounded: the same bits on every rank, in every run, out of place and in.
+ */
+static int same_bits(struct sstar_world *world, void *argument)
+{
+    const enum sstar_algorithm algorithm = *(const enum sstar_algorithm *)argument;
+    enum { COUNT = 5000 };
+    int size = sstar_size(world), bad = 0;
+    float *numbers, *sums = malloc(3 * COUNT * sizeof *sums);
+    float *all = malloc((size_t)size * COUNT * sizeof *all);
+    void *memory;
+    int err = sstar_alloc(world, COUNT * sizeof *numbers, &memory);
+    struct sstar_allreduce *plan = NULL;
+    struct sstar_allreduce_attr attr = {.algorithm = algorithm};
+    if (!err)
+        err = sstar_allreduce_open(world, &attr, &plan);
+    if (err)
+        goto out;
+    numbers = memory;
+    for (int count = 1; !err && count <= COUNT; count += COUNT - 1) {
+        uint64_t state = (uint64_t)sstar_rank(world) + 5;
+        for (int i = 0; i < count; i++)
+            numbers[i] = (float)(random_next(&state) >> 40) / 1e3f - 7e3f;
+        for (int run = 0; !err && run < 2; run++)
+            err = sstar_allreduce_run(plan, numbers, sums + run * COUNT, (size_t)count,
+                                      SSTAR_FLOAT32, SSTAR_SUM);
+        memcpy(sums + 2 * COUNT, numbers, COUNT * sizeof *sums);
+        if (!err)
+            err = sstar_allreduce_run(plan, sums + 2 * COUNT, sums + 2 * COUNT, (size_t)count,
+                                      SSTAR_FLOAT32, SSTAR_SUM);
+        if (!err)
+            err = sstar_allgather(world, sums, COUNT * sizeof *sums, all);
+        size_t bytes = (size_t)count * sizeof *sums;
+        bad += memcmp(sums, sums + COUNT, bytes) != 0;
+        bad += memcmp(sums, sums + 2 * COUNT, bytes) != 0;
+        for (int rank = 0; rank < size; rank++)
+            bad += memcmp(sums, all + (size_t)rank * COUNT, bytes) != 0;
+    }
+out:
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    if (plan)
+        sstar_allreduce_close(plan);
+    free(sums);
+    free(all);
+    return err ? err : bad;
+}
+
+static void the_same_bits(void **state)
+{
+    (void)state;
+    for (int per_node = 0; per_node <= 2; per_node++)
+        for (int algorithm = SSTAR_RING; algorithm <= SSTAR_HIERARCHICAL; algorithm++) {
+            enum sstar_algorithm own = (enum sstar_algorithm)algorithm;
+            struct ranks ranks = {
+                .size = 5, .ranks_per_node = per_node, .body = same_bits, .arg = &own};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
+/* The plan that the world keeps, wrong arguments, ranks that do not agree. */
+static int edges(struct sstar_world *world, void *argument)
+{
+    (void)argument;
+    int bad = 0;
+    int64_t mine = sstar_rank(world) + 1, sum = 0, n = sstar_size(world);
+    int err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_SUM);
+    bad += sum != n * (n + 1) / 2;
+    if (!err)
+        err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_MAX);
+    bad += sum != n;
+    if (err)
+        return err;
+    bad += sstar_allreduce(world, NULL, NULL, 0, SSTAR_INT64, SSTAR_SUM) != 0;
+    bad += sstar_allreduce(world, NULL, &sum, 1, SSTAR_INT64, SSTAR_SUM) != -EINVAL;
+    bad += sstar_allreduce(world, &mine, &sum, 1, (enum sstar_type)9, SSTAR_SUM) != -EINVAL;
+    bad += sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, (enum sstar_op)9) != -EINVAL;
+
+    struct sstar_allreduce *plan;
+    struct sstar_allreduce_attr attr = {.slice_bytes = 7};
+    bad += sstar_allreduce_open(world, &attr, &plan) != -EINVAL;
+    bad += sstar_last_error(world)[0] == '\0';
+    if (n > 1) {
+        attr = (struct sstar_allreduce_attr){.algorithm = sstar_rank(world) ? SSTAR_RING
+                                                                            : SSTAR_HIERARCHICAL};
+        bad += sstar_allreduce_open(world, &attr, &plan) != -EINVAL;
+    }
+    double us = -1;
+    struct sstar_cost cost = {5, 1, 1};
+    attr = (struct sstar_allreduce_attr){0};
+    err = sstar_allreduce_open(world, &attr, &plan);
+    if (err)
+        return err;
+    bad += sstar_allreduce_price(plan, 1000, SSTAR_FLOAT32, &cost, &us) != 0;
+    bad += sstar_node_count(world) == 1 ? us != 0 : us < 10;
+    sstar_allreduce_close(plan);
+    return bad;
+}
+
+static void edges_and_refusals(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        for (int per_node = 0; per_node <= 2 && per_node <= n; per_node++) {
+            struct ranks ranks = {.size = n, .ranks_per_node = per_node, .body = edges};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edges_and_refusals),  cmocka_unit_test(one_node),
+        cmocka_unit_test(the_same_bits),       cmocka_unit_test(virtual_nodes),
+        cmocka_unit_test(large_counts),        cmocka_unit_test(small_slices),
+        cmocka_unit_test(ranks_are_processes),
+    };
+    print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
+                  full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
