@@ -183,7 +183,8 @@ static void say_failed(const struct launch *l, int rank, pid_t pid, int status)
 {
     char others[80] = "";
     if (l->running)
-        snprintf(others, sizeof(others), "; the other %d get %d s to end", l->running, GRACE_S);
+        snprintf(others, sizeof(others), "; %d other%s %d s to end", l->running,
+                 l->running == 1 ? " gets" : "s get", GRACE_S);
     if (WIFSIGNALED(status))
         fprintf(stderr, "sstar: rank %d (pid %d) was killed by signal %d (%s)%s\n", rank, (int)pid,
                 WTERMSIG(status), strsignal(WTERMSIG(status)), others);
