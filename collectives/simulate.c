@@ -131,7 +131,7 @@ static void port_move_on(struct simulation *s, int number)
             }
             return;
         }
-        uint32_t pair;
+        uint32_t pair = 0;
         struct sim_link *link = next_in_turn(s, port, &pair);
         uint64_t sequence = link->next[pair];
         link->next[pair] += s->attr->queue_pairs;
