@@ -4,6 +4,7 @@
  * of the other ranks' segments. Registration is in region.c.
  */
 #include "transport/memory.h"
+#include "transport/available.h"
 #include "transport/memory_private.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -16,6 +17,8 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { ASK_FIRST = 1 << 20 };
 
 /* What each rank tells the others about its directory. */
 struct introduction {
@@ -47,6 +50,8 @@ static int segment_error(struct sstar_world *world, int err, const char *call, s
  * later, and mapped. The fd stays open: peers reach it through /proc. */
 static int segment_map(struct sstar_world *world, size_t bytes, int *fd, void **memory)
 {
+    if (bytes >= ASK_FIRST && bytes > memory_available() / 16 * 15)
+        return segment_error(world, ENOMEM, "before asking the kernel", bytes);
     const char *call = "memfd_create";
     int file = memfd_create("sstar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0)
