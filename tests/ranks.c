@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/ranks.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct one_rank {
+    const struct ranks *ranks;
+    int rank, port, failed;
+    const char *token;
+};
+
+void ranks_complain(const struct sstar_world *world, const char *file, int line, const char *what)
+{
+    fprintf(stderr, "%s:%d: rank %d: not so: %s (last error: %s)\n", file, line, sstar_rank(world),
+            what, sstar_last_error(world));
+}
+
+static int run_one(struct one_rank *one)
+{
+    const struct ranks *ranks = one->ranks;
+    struct sstar_config config;
+    char error[512] = "";
+    if (sstar_config_init(&config, error, sizeof error) != 0) {
+        fprintf(stderr, "rank %d: %s\n", one->rank, error);
+        return 1;
+    }
+    config.rank = one->rank;
+    config.size = ranks->size;
+    config.root_port = one->port;
+    config.ranks_per_node = ranks->ranks_per_node;
+    config.port_per_rank = ranks->port_per_rank;
+    config.wire = ranks->wire;
+    if (ranks->queue_pairs)
+        config.queue_pairs = ranks->queue_pairs;
+    snprintf(config.ib_dev, sizeof config.ib_dev, "softnic");
+    snprintf(config.root_host, sizeof config.root_host, "127.0.0.1");
+    snprintf(config.token, sizeof config.token, "%s", one->token);
+    struct sstar_world *world;
+    if (sstar_world_open(&world, &config, error, sizeof error) != 0) {
+        fprintf(stderr, "rank %d cannot open its world: %s\n", one->rank, error);
+        return 1;
+    }
+    int failed = ranks->body(world, ranks->arg) != 0;
+    sstar_world_close(world);
+    return failed;
+}
+
+static void *thread_main(void *arg)
+{
+    struct one_rank *one = arg;
+    one->failed = run_one(one);
+    return NULL;
+}
+
+static int run_threads(struct one_rank *all, int n)
+{
+    pthread_t threads[64];
+    int failed = 0;
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&threads[i], NULL, thread_main, &all[i]) != 0)
+            abort();
+    for (int i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+        failed += all[i].failed;
+    }
+    return failed;
+}
+
+static int run_processes(struct one_rank *all, int n)
+{
+    pid_t pids[64];
+    int failed = 0;
+    fflush(NULL);
+    for (int i = 0; i < n; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0)
+            abort();
+        if (pids[i] == 0) {
+            int status = run_one(&all[i]);
+            fflush(NULL);
+            _exit(status);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        int status = 0;
+        while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
+            ;
+        failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    return failed;
+}
+
+/* A port that is free now; the kernel does not hand it out again soon. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        abort();
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+int ranks_run(const struct ranks *ranks)
+{
+    struct one_rank all[64];
+    char token[64];
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    snprintf(token, sizeof token, "test-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
+    int port = free_port();
+    for (int i = 0; i < ranks->size; i++)
+        all[i] = (struct one_rank){.ranks = ranks, .rank = i, .port = port, .token = token};
+    return ranks->processes ? run_processes(all, ranks->size) : run_threads(all, ranks->size);
+}
