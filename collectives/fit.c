@@ -145,9 +145,9 @@ static int intervals(const struct fit *f, struct fit_result *result)
 
 enum {
     RUN = 3,       /* so many neighbours off the line to the same side are no accident */
-    SHORT_RUN = 2, /* nor so many, off by RUN_FACTOR times as much */
-    RUN_FACTOR = 2
+    SHORT_RUN = 2, /* nor so many that are off by SHORT_RUN_FACTOR times as much */
 };
+#define SHORT_RUN_FACTOR 1.2
 
 struct run {
     int first, last;
@@ -182,7 +182,7 @@ static bool find_run(const double *residual, int n, int length, double limit, st
 static bool misfit(const double *residual, int n, double tolerance, struct run *run)
 {
     return find_run(residual, n, RUN, tolerance, run) ||
-           find_run(residual, n, SHORT_RUN, tolerance * RUN_FACTOR, run);
+           find_run(residual, n, SHORT_RUN, tolerance * SHORT_RUN_FACTOR, run);
 }
 
 /* Where two lines describe the medians far better than one, and one is off somewhere: the first

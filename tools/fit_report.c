@@ -35,6 +35,12 @@ static void set(json_t *object, const char *key, json_t *value)
     json_object_set_new(object, key, value);
 }
 
+/* In per cent; a size through which the line was laid is off by nothing, not by rounding errors. */
+static json_t *percent(double share)
+{
+    return record_real(fabs(share) < 1e-9 ? 0 : share * 100);
+}
+
 static json_t *point_json(const struct fit_run *run, int i)
 {
     const struct fit_point *p = &run->points[i];
@@ -44,7 +50,7 @@ static json_t *point_json(const struct fit_run *run, int i)
     set(row, "median_us", record_real(p->median_us));
     set(row, "p99_us", record_real(p->p99_us));
     set(row, "predicted_us", record_real(p->predicted_us));
-    set(row, "residual_percent", record_real(p->residual * 100));
+    set(row, "residual_percent", percent(p->residual));
     if (beta > 0)
         set(row, "efficiency_percent",
             record_real(p->size_bytes / (p->median_us * beta * 1e3) * 100));
@@ -52,7 +58,7 @@ static json_t *point_json(const struct fit_run *run, int i)
         set(row, "stream_us", record_real(p->stream_us));
     if (p->stream_predicted_us > 0) {
         set(row, "stream_predicted_us", record_real(p->stream_predicted_us));
-        set(row, "stream_residual_percent", record_real(p->stream_residual * 100));
+        set(row, "stream_residual_percent", percent(p->stream_residual));
     }
     set(row, "fitted", json_boolean(p->used));
     set(row, "device_class", json_string(run->device.device_class));
