@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of links: opening, closing, moving on. */
-#include "transport/links.h"
+#include "transport/nic.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -320,10 +320,10 @@ void sstar_links_close(struct sstar_links *links)
     if (!links)
         return;
     struct sstar_world *world = links->world;
-    /* What was posted must have left before the queue pairs go, and all must be done with our
-     * memory. */
+    /* Peers may wait to learn that all was consumed. What was posted must have left before the
+     * queue pairs go, and all must be done with our memory. */
     for (int i = 0; i < links->n_links && !world->failed; i++)
-        if (!links->all[i].local)
+        if (!links->all[i].local && nic_tell_credit(&links->all[i], true) == 0)
             nic_drain(&links->all[i]);
     if (!world->failed)
         sstar_barrier(world);
