@@ -4,7 +4,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,24 +208,6 @@ void control_unwatch(struct sstar_world *world, int fd)
 const struct loop *control_loop(const struct sstar_world *world)
 {
     return world->control->loop;
-}
-
-int control_peer_lost(struct sstar_world *world, int peer, const char *format, ...)
-{
-    uint64_t until = clock_ns() + 2 * (world->control ? world->control->grace_ns : 0);
-    while (!world->failed && clock_ns() < until) {
-        int err = control_sleep(world, 1000);
-        if (err < 0)
-            return err;
-    }
-    char text[400];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    return world_fail(world, -ECONNRESET, "rank %d lost rank %d (host %s, pid %ld): %s",
-                      world->rank, peer, world->ranks[peer].host, (long)world->ranks[peer].pid,
-                      text);
 }
 
 void control_tell(struct sstar_world *world)

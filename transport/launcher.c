@@ -168,7 +168,7 @@ static int read_root_host(struct sstar_config *config, const struct environment 
         origin =
             l && config->size > 1 ? (l->local_size ? l->local_size : l->node_count) : "default";
     }
-    if (!text && l && strcmp(l->name, "slurm") == 0) {
+    if (!text && l && (strcmp(l->name, "slurm") == 0 || strcmp(l->name, "mpich") == 0)) {
         origin = get(e, "SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
         const char *list = get(e, origin);
         if (list && launcher_first_host(list, first, sizeof(first)))

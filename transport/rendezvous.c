@@ -69,6 +69,7 @@ static void guest_speaks(struct guest *guest, uint32_t bytes)
     if (!refused && (theirs.rank == 0 || g->seats[theirs.rank])) {
         const struct hello *first = &g->hellos[theirs.rank];
         refused = true;
+        stranger = !theirs.token[0]; /* without tokens it may well be of another job */
         snprintf(text, sizeof(text),
                  "rank %d is there twice: host %s, pid %d and host %s, pid %d; are two jobs using "
                  "one port, or was a rank started twice?",

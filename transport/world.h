@@ -53,10 +53,5 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us);
 /* Watch an fd for input; `ready` is called from control_poll/control_sleep. Returns 0 or -errno. */
 int control_watch(struct sstar_world *world, int fd, void (*ready)(void *arg), void *arg);
 void control_unwatch(struct sstar_world *world, int fd);
-/* The connection to `peer` broke under us (flush, retries exceeded, no such process). Waits a moment
- * for news of a death, so that the rank that died is named and not one that left because of it; without
- * news the world fails with this text about `peer`. Returns the world's failure. */
-int control_peer_lost(struct sstar_world *world, int peer, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif
