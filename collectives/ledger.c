@@ -12,7 +12,7 @@ unsigned ledger_class(uint64_t value, unsigned classes)
     /* The mantissa in [1, 2), as 32.32, against the fourth roots of two. */
     uint64_t mantissa = exponent <= 32 ? value << (32 - exponent) : value >> (exponent - 32);
     unsigned quarter =
-        (mantissa >= 5107605668u) + (mantissa >= 6074001001u) + (mantissa >= 7223245206u);
+        (mantissa >= 5107605668u) + (mantissa >= 6074001000u) + (mantissa >= 7223245206u);
     unsigned i = exponent * 4 + quarter;
     return i < classes ? i : classes - 1;
 }
