@@ -3,12 +3,9 @@
  * Choice of the device. A provider is a kind of device with a table of verbs; above this file
  * nobody asks which it was, only what the device can do.
  */
-#include "transport/device.h"
+#include "transport/device_private.h"
 #include "transport/gid.h"
 #include "transport/links.h"
-#include "transport/region.h"
-#include "transport/softnic/softnic.h"
-#include "transport/world.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,188 +14,35 @@
 
 enum { GID_TABLE = 256 };
 
-struct provider {
-    const char *name;
-    const struct verbs *verbs;
-    bool shapeable; /* takes config.wire */
-    /* Open `wanted`, or the best there is if it is NULL. 0; -ENODEV: there is none, nothing said;
-     * other negative errno with a sentence. Sets context, port, name, class and why. */
-    int (*open)(struct sstar_world *world, const char *wanted, struct device *device);
-    /* Append the names of what there is. */
-    void (*list)(char *text, size_t size);
-};
+static const struct provider *const providers[] = {&provider_ibverbs, &provider_softnic};
+enum { N_PROVIDERS = sizeof providers / sizeof *providers };
 
 static bool wire_given(const struct sstar_wire *wire)
 {
     return wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
 }
 
-static void append(char *text, size_t size, const char *name)
+void names_append(char *text, size_t size, const char *name)
 {
     size_t used = strlen(text);
     snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
 }
 
-/* ---- libibverbs ---------------------------------------------------------------------------------
- */
-
-static void hardware_list(char *text, size_t size)
-{
-    int n = 0;
-    struct ibv_device **list = verbs_ibverbs.get_device_list(&n);
-    for (int i = 0; list && i < n; i++)
-        append(text, size, verbs_ibverbs.get_device_name(list[i]));
-    if (list)
-        verbs_ibverbs.free_device_list(list);
-}
-
-/* The first active port, or 0; `tell` says what stood in the way. */
-static uint8_t active_port(struct sstar_world *world, struct ibv_context *context, const char *name,
-                           bool asked_for)
-{
-    enum sstar_log_level level = asked_for ? SSTAR_LOG_WARN : SSTAR_LOG_INFO;
-    struct ibv_device_attr attr;
-    int err = verbs_ibverbs.query_device(context, &attr);
-    if (err) {
-        log_line(&world->log, level, "device %s cannot be queried: %s", name, strerror(err));
-        return 0;
-    }
-    for (uint8_t port = 1; port <= attr.phys_port_cnt && port != 0; port++) {
-        struct ibv_port_attr state;
-        err = verbs_ibverbs.query_port(context, port, &state);
-        if (err)
-            log_line(&world->log, level, "device %s port %u cannot be read: %s", name, port,
-                     strerror(err));
-        else if (state.state == IBV_PORT_ACTIVE)
-            return port;
-        else
-            log_line(&world->log, level, "device %s port %u is not active", name, port);
-    }
-    return 0;
-}
-
-static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate,
-                         const char *wanted, struct device *device)
-{
-    const char *name = verbs_ibverbs.get_device_name(candidate);
-    struct ibv_context *context = verbs_ibverbs.open_device(candidate);
-    if (!context) {
-        log_line(&world->log, wanted ? SSTAR_LOG_WARN : SSTAR_LOG_INFO,
-                 "device %s cannot be opened: %s", name, strerror(errno));
-        return false;
-    }
-    uint8_t port = active_port(world, context, name, wanted);
-    if (!port) {
-        verbs_ibverbs.close_device(context);
-        return false;
-    }
-    bool soft = strncmp(name, "rxe", 3) == 0;
-    device->context = context;
-    device->port = port;
-    device->device_class = soft ? "softroce" : "hardware";
-    device->arrival = soft ? ARRIVAL_IN_MEMORY : ARRIVAL_BY_COMPLETION;
-    snprintf(device->name, sizeof device->name, "%s", name);
-    snprintf(device->why, sizeof device->why,
-             wanted ? "asked for by name" : "the first device with an active port");
-    return true;
-}
-
-static int hardware_open(struct sstar_world *world, const char *wanted, struct device *device)
-{
-    int n = 0;
-    struct ibv_device **list = verbs_ibverbs.get_device_list(&n);
-    if (!list) {
-        log_line(&world->log, SSTAR_LOG_INFO, "libibverbs lists no devices: %s", strerror(errno));
-        return -ENODEV;
-    }
-    bool named = false, opened = false;
-    for (int i = 0; i < n && !opened; i++) {
-        bool match = !wanted || strcmp(wanted, verbs_ibverbs.get_device_name(list[i])) == 0;
-        named |= match;
-        opened = match && hardware_try(world, list[i], wanted, device);
-    }
-    verbs_ibverbs.free_device_list(list);
-    if (opened)
-        return 0;
-    if (wanted && named)
-        return report_set(
-            &world->report, -ENETDOWN,
-            "device %s was asked for and has no active port; see `ibv_devinfo -d %s`, or use "
-            "--ib-dev softnic",
-            wanted, wanted);
-    return -ENODEV;
-}
-
-/* ---- softnic ------------------------------------------------------------------------------------
- */
-
-static void softnic_list(char *text, size_t size)
-{
-    append(text, size, "softnic");
-}
-
-/* Ranks of one job and one node meet at one port; other jobs have other tokens. */
-static void softnic_port_name(const struct sstar_world *world, char *name, size_t size)
-{
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
-    for (const char *c = world->config.token; *c; c++)
-        hash = (hash ^ (uint8_t)*c) * 0x100000001b3;
-    bool own = world->config.port_per_rank;
-    snprintf(name, size, "sstar-%016llx-%s%d", (unsigned long long)hash, own ? "r" : "n",
-             own ? world->rank : world->ranks[world->rank].node);
-}
-
-static int softnic_open(struct sstar_world *world, const char *wanted, struct device *device)
-{
-    if (wanted && strcmp(wanted, "softnic") != 0)
-        return -ENODEV;
-    char name[64], error[256] = "";
-    softnic_port_name(world, name, sizeof name);
-    const struct sstar_wire *given = &world->config.wire;
-    struct softnic_wire wire = {given->alpha_us, given->gap_us, given->beta_gbps};
-    struct softnic_attr attr = {
-        .port_name = name, .wire = &wire, .error = error, .error_size = sizeof error};
-    device->context = softnic_open_port(&attr);
-    if (!device->context)
-        return report_set(&world->report, errno ? -errno : -EIO,
-                          "rank %d cannot open softnic port %s: %s", world->rank, name,
-                          error[0] ? error : strerror(errno));
-    device->port = 1;
-    device->wire = *given;
-    bool shaped = wire_given(given);
-    device->device_class = shaped ? "softnic-shaped" : "softnic";
-    device->arrival = shaped ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
-    device->coherent_atomics = true;
-    snprintf(device->name, sizeof device->name, "softnic");
-    snprintf(device->why, sizeof device->why, "%s",
-             wanted   ? "asked for by name"
-             : shaped ? "a shaped wire was asked for, which softnic alone has"
-                      : "no NIC with an active port was found");
-    return 0;
-}
-
-static const struct provider providers[] = {
-    {"libibverbs", &verbs_ibverbs, false, hardware_open, hardware_list},
-    {"softnic", &verbs_softnic, true, softnic_open, softnic_list},
-};
-enum { N_PROVIDERS = sizeof providers / sizeof *providers };
-
-/* ---- choice -------------------------------------------------------------------------------------
- */
+/* ---- choice --------------------------------------------------------------------------------- */
 
 static int provider_open(struct sstar_world *world, struct device *device)
 {
     const char *wanted = world->config.ib_dev[0] ? world->config.ib_dev : NULL;
     bool shaped = wire_given(&world->config.wire);
     for (int i = 0; i < N_PROVIDERS; i++) {
-        if (shaped && !providers[i].shapeable && !wanted)
+        if (shaped && !providers[i]->shapeable && !wanted)
             continue;
-        int err = providers[i].open(world, wanted, device);
+        int err = providers[i]->open(world, wanted, device);
         if (err == -ENODEV)
             continue;
         if (!err)
-            device->verbs = providers[i].verbs;
-        if (!err && shaped && !providers[i].shapeable)
+            device->verbs = providers[i]->verbs;
+        if (!err && shaped && !providers[i]->shapeable)
             return report_set(
                 &world->report, -EINVAL,
                 "a wire to imitate was given together with device %s; only softnic can be "
@@ -208,7 +52,7 @@ static int provider_open(struct sstar_world *world, struct device *device)
     }
     char there_is[256] = "";
     for (int i = 0; i < N_PROVIDERS; i++)
-        providers[i].list(there_is, sizeof there_is);
+        providers[i]->list(there_is, sizeof there_is);
     return report_set(&world->report, -ENODEV, "there is no device %s here; there is: %s",
                       wanted ? wanted : "to be used", there_is);
 }
@@ -319,6 +163,8 @@ int device_get(struct sstar_world *world, struct device **out)
     int err = provider_open(world, device);
     if (!err)
         err = device_query(world, device);
+    if (!err)
+        err = device_events_watch(world, device);
     if (err) {
         device_free(device);
         return err;
@@ -327,7 +173,7 @@ int device_get(struct sstar_world *world, struct device **out)
              "device %s port %u (%s): %s; GID %s index %d: %s; inline up to %u B", device->name,
              device->port, device->device_class, device->why, device->gid_text, device->gid_index,
              device->gid_why, device->max_inline);
-    *out = world->device = device;
+    *out = device;
     return 0;
 }
 
@@ -337,6 +183,7 @@ void device_close(struct sstar_world *world)
         return;
     links_abandon_all(world);
     memory_unbind(world);
+    device_events_unwatch(world, world->device);
     device_free(world->device);
     world->device = NULL;
 }
@@ -368,8 +215,7 @@ int device_register(struct sstar_world *world, struct device *device, void *memo
                       size_bytes, device->name, device->port, strerror(err), limit_text);
 }
 
-/* ---- sstar_device_info --------------------------------------------------------------------------
- */
+/* ---- sstar_device_info ---------------------------------------------------------------------- */
 
 int sstar_device_info(struct sstar_world *world, struct sstar_device_info *info)
 {

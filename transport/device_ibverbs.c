@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* Devices of libibverbs: real NICs and SoftRoCE. */
+#include "transport/device_private.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void hardware_list(char *text, size_t size)
+{
+    int n = 0;
+    struct ibv_device **list = verbs_ibverbs.get_device_list(&n);
+    for (int i = 0; list && i < n; i++)
+        names_append(text, size, verbs_ibverbs.get_device_name(list[i]));
+    if (list)
+        verbs_ibverbs.free_device_list(list);
+}
+
+/* The first active port, or 0; `tell` says what stood in the way. */
+static uint8_t active_port(struct sstar_world *world, struct ibv_context *context, const char *name,
+                           bool asked_for)
+{
+    enum sstar_log_level level = asked_for ? SSTAR_LOG_WARN : SSTAR_LOG_INFO;
+    struct ibv_device_attr attr;
+    int err = verbs_ibverbs.query_device(context, &attr);
+    if (err) {
+        log_line(&world->log, level, "device %s cannot be queried: %s", name, strerror(err));
+        return 0;
+    }
+    for (uint8_t port = 1; port <= attr.phys_port_cnt && port != 0; port++) {
+        struct ibv_port_attr state;
+        err = verbs_ibverbs.query_port(context, port, &state);
+        if (err)
+            log_line(&world->log, level, "device %s port %u cannot be read: %s", name, port,
+                     strerror(err));
+        else if (state.state == IBV_PORT_ACTIVE)
+            return port;
+        else
+            log_line(&world->log, level, "device %s port %u is not active", name, port);
+    }
+    return 0;
+}
+
+static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate,
+                         const char *wanted, struct device *device)
+{
+    const char *name = verbs_ibverbs.get_device_name(candidate);
+    struct ibv_context *context = verbs_ibverbs.open_device(candidate);
+    if (!context) {
+        log_line(&world->log, wanted ? SSTAR_LOG_WARN : SSTAR_LOG_INFO,
+                 "device %s cannot be opened: %s", name, strerror(errno));
+        return false;
+    }
+    uint8_t port = active_port(world, context, name, wanted);
+    if (!port) {
+        verbs_ibverbs.close_device(context);
+        return false;
+    }
+    bool soft = strncmp(name, "rxe", 3) == 0;
+    device->context = context;
+    device->port = port;
+    device->device_class = soft ? "softroce" : "hardware";
+    device->arrival = soft ? ARRIVAL_IN_MEMORY : ARRIVAL_BY_COMPLETION;
+    snprintf(device->name, sizeof device->name, "%s", name);
+    snprintf(device->why, sizeof device->why,
+             wanted ? "asked for by name" : "the first device with an active port");
+    return true;
+}
+
+static int hardware_open(struct sstar_world *world, const char *wanted, struct device *device)
+{
+    int n = 0;
+    struct ibv_device **list = verbs_ibverbs.get_device_list(&n);
+    if (!list) {
+        log_line(&world->log, SSTAR_LOG_INFO, "libibverbs lists no devices: %s", strerror(errno));
+        return -ENODEV;
+    }
+    bool named = false, opened = false;
+    for (int i = 0; i < n && !opened; i++) {
+        bool match = !wanted || strcmp(wanted, verbs_ibverbs.get_device_name(list[i])) == 0;
+        named |= match;
+        opened = match && hardware_try(world, list[i], wanted, device);
+    }
+    verbs_ibverbs.free_device_list(list);
+    if (opened)
+        return 0;
+    if (wanted && named)
+        return report_set(
+            &world->report, -ENETDOWN,
+            "device %s was asked for and has no active port; see `ibv_devinfo -d %s`, or use "
+            "--ib-dev softnic",
+            wanted, wanted);
+    return -ENODEV;
+}
+
+const struct provider provider_ibverbs = {"libibverbs", &verbs_ibverbs, false, hardware_open,
+                                          hardware_list};

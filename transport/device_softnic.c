@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* The device of softnic, which is everywhere. */
+#include "transport/device_private.h"
+#include "transport/softnic/softnic.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void softnic_list(char *text, size_t size)
+{
+    names_append(text, size, "softnic");
+}
+
+/* Ranks of one job and one node meet at one port; other jobs have other tokens. */
+static void softnic_port_name(const struct sstar_world *world, char *name, size_t size)
+{
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (const char *c = world->config.token; *c; c++)
+        hash = (hash ^ (uint8_t)*c) * 0x100000001b3;
+    bool own = world->config.port_per_rank;
+    snprintf(name, size, "sstar-%016llx-%s%d", (unsigned long long)hash, own ? "r" : "n",
+             own ? world->rank : world->ranks[world->rank].node);
+}
+
+static int softnic_open(struct sstar_world *world, const char *wanted, struct device *device)
+{
+    if (wanted && strcmp(wanted, "softnic") != 0)
+        return -ENODEV;
+    char name[64], error[256] = "";
+    softnic_port_name(world, name, sizeof name);
+    const struct sstar_wire *given = &world->config.wire;
+    struct softnic_wire wire = {given->alpha_us, given->gap_us, given->beta_gbps};
+    struct softnic_attr attr = {
+        .port_name = name, .wire = &wire, .error = error, .error_size = sizeof error};
+    device->context = softnic_open_port(&attr);
+    if (!device->context)
+        return report_set(&world->report, errno ? -errno : -EIO,
+                          "rank %d cannot open softnic port %s: %s", world->rank, name,
+                          error[0] ? error : strerror(errno));
+    device->port = 1;
+    device->wire = *given;
+    bool shaped = given->alpha_us > 0 || given->gap_us > 0 || given->beta_gbps > 0;
+    device->device_class = shaped ? "softnic-shaped" : "softnic";
+    device->arrival = shaped ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
+    device->coherent_atomics = true;
+    snprintf(device->name, sizeof device->name, "softnic");
+    snprintf(device->why, sizeof device->why, "%s",
+             wanted   ? "asked for by name"
+             : shaped ? "a shaped wire was asked for, which softnic alone has"
+                      : "no NIC with an active port was found");
+    return 0;
+}
+
+const struct provider provider_softnic = {"softnic", &verbs_softnic, true, softnic_open,
+                                          softnic_list};
