@@ -234,8 +234,7 @@ static int body_credit(struct sstar_world *world, void *arg)
     return 0;
 }
 
-/* ---- one-sided ----------------------------------------------------------------------------------
- */
+/* ---- one-sided ------------------------------------------------------------------------------ */
 
 enum { PUT_BYTES = 3000, PUT_SLOTS = 40, PUTS = 400 };
 
@@ -378,8 +377,7 @@ static int body_add_refused(struct sstar_world *world, void *arg)
     return 0;
 }
 
-/* ---- barrier and refusals -----------------------------------------------------------------------
- */
+/* ---- barrier and refusals ------------------------------------------------------------------- */
 
 static int body_barrier(struct sstar_world *world, void *arg)
 {
@@ -439,8 +437,7 @@ static int body_one_names(struct sstar_world *world, void *arg)
     return 0;
 }
 
-/* ---- the tests ----------------------------------------------------------------------------------
- */
+/* ---- the tests ------------------------------------------------------------------------------ */
 
 static const struct sstar_wire SHAPED = {20, 1, 1};
 

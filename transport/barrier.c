@@ -35,8 +35,7 @@ static int first_rank(const struct sstar_world *world, int node)
     return sstar_rank_at(world, (node % n + n) % n, 0);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static int words_share(struct sstar_world *world, struct barrier *barrier)
 {
@@ -118,8 +117,7 @@ void barrier_close(struct sstar_world *world)
     free(barrier);
 }
 
-/* ---- meeting ------------------------------------------------------------------------------------
- */
+/* ---- meeting -------------------------------------------------------------------------------- */
 
 static int word_wait(struct sstar_world *world, _Atomic uint64_t *word, uint64_t count, int peer)
 {

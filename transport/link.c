@@ -92,8 +92,7 @@ const void *link_slots_base(const struct sstar_link *link, size_t *bytes)
     return link->recv_slots;
 }
 
-/* ---- one-sided ----------------------------------------------------------------------------------
- */
+/* ---- one-sided ------------------------------------------------------------------------------ */
 
 static int one_sided_check(struct sstar_link *link, const char *what, struct one_sided *op,
                            uint64_t offset)

@@ -90,8 +90,7 @@ static void local_release(struct sstar_link *link, uint32_t count)
     atomic_store_explicit(&link->peer_control->credit.value, link->released, memory_order_release);
 }
 
-/* ---- one-sided ----------------------------------------------------------------------------------
- */
+/* ---- one-sided ------------------------------------------------------------------------------ */
 
 static void local_done(struct sstar_link *link, const struct one_sided *op, uint64_t *ticket)
 {

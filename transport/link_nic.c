@@ -153,8 +153,7 @@ static int nic_send(struct sstar_link *link, const struct piece *pieces, int n, 
     return message_build(link, &op, bytes, flags);
 }
 
-/* ---- receiving ----------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
 static int protocol_broken(struct sstar_link *link, uint64_t word)
 {
@@ -199,8 +198,7 @@ static void nic_release(struct sstar_link *link, uint32_t count)
         nic_tell_credit(link, false); /* an error is kept in the world */
 }
 
-/* ---- one-sided ----------------------------------------------------------------------------------
- */
+/* ---- one-sided ------------------------------------------------------------------------------ */
 
 /* The signal after what was built before it on the same queue pair: a count written to a word of
  * the peer, or a write without data whose completion the peer sees. */

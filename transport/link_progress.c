@@ -12,8 +12,7 @@ enum {
     CREDIT_BITS = 15,
 };
 
-/* ---- credit -------------------------------------------------------------------------------------
- */
+/* ---- credit --------------------------------------------------------------------------------- */
 
 /* `value` is the low `bits` of a count that only grows and is at most `window` ahead of *count.
  * Counts that overtook each other on the way are out of the window and change nothing. */
@@ -99,8 +98,7 @@ static int quiet_look(struct sstar_links *links)
     return tell_all(links, true);
 }
 
-/* ---- completions --------------------------------------------------------------------------------
- */
+/* ---- completions ---------------------------------------------------------------------------- */
 
 static void arrived(struct sstar_link *link, uint32_t immediate)
 {
@@ -180,8 +178,9 @@ int nic_progress(struct sstar_links *links)
     int events = 0, n = LINK_POLL_BATCH, err = 0;
     /* Whoever makes progress waits for something; what was built and not rung for may be just that.
      */
-    if (links->any_pending)
-        err = ring_all(links);
+    for (struct sstar_links *set = links->world->links; set && !err; set = set->next)
+        if (set->any_pending)
+            err = ring_all(set);
     for (int batch = 0; batch < POLL_BATCHES && n == LINK_POLL_BATCH && !err; batch++) {
         n = poll(links, wc);
         if (n < 0)
@@ -199,8 +198,7 @@ int nic_progress(struct sstar_links *links)
     return err ? err : events;
 }
 
-/* ---- before closing -----------------------------------------------------------------------------
- */
+/* ---- before closing ------------------------------------------------------------------------- */
 
 static bool drained(const struct sstar_link *link)
 {

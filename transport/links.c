@@ -11,8 +11,7 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- attributes ---------------------------------------------------------------------------------
- */
+/* ---- attributes ----------------------------------------------------------------------------- */
 
 static int attr_settle(struct sstar_world *world, const struct sstar_link_attr *attr,
                        struct sstar_link_attr *out)
@@ -61,8 +60,7 @@ static int peers_check(struct sstar_world *world, const int *peers, int n)
     return 0;
 }
 
-/* ---- making -------------------------------------------------------------------------------------
- */
+/* ---- making --------------------------------------------------------------------------------- */
 
 static bool peer_is_local(const struct sstar_links *links, int peer)
 {
@@ -166,8 +164,7 @@ static int links_make(struct sstar_links *links, const int *peers, int n)
     return err ? err : device_prepare(links);
 }
 
-/* ---- meeting the peers --------------------------------------------------------------------------
- */
+/* ---- meeting the peers ---------------------------------------------------------------------- */
 
 static void introduce(const struct sstar_links *links, int status, struct link_introduction *blocks)
 {
@@ -303,8 +300,7 @@ int sstar_links_open(struct sstar_world *world, const int *peers, int n_peers,
     return 0;
 }
 
-/* ---- closing ------------------------------------------------------------------------------------
- */
+/* ---- closing -------------------------------------------------------------------------------- */
 
 static void unlist(struct sstar_links *links)
 {
@@ -340,8 +336,7 @@ void links_abandon_all(struct sstar_world *world)
     }
 }
 
-/* ---- moving on ----------------------------------------------------------------------------------
- */
+/* ---- moving on ------------------------------------------------------------------------------ */
 
 struct sstar_link *sstar_links_to(struct sstar_links *links, int rank)
 {

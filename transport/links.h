@@ -137,8 +137,7 @@ struct sstar_links {
     uint64_t quiet_since_ns;
 };
 
-/* ---- links.c ------------------------------------------------------------------------------------
- */
+/* ---- links.c -------------------------------------------------------------------------------- */
 
 /* The links of every set of the world: for waits that are not about one set. */
 int links_progress_all(struct sstar_world *world);
@@ -150,8 +149,7 @@ static inline char *link_recv_slot(const struct sstar_link *link, uint64_t index
     return link->recv_slots + (size_t)(index & link->slot_mask) * link->stride;
 }
 
-/* ---- link_connect.c -----------------------------------------------------------------------------
- */
+/* ---- link_connect.c ------------------------------------------------------------------------- */
 
 /* The completion queue of the set and the queue pairs of its links, up to INIT. */
 int nic_open(struct sstar_links *links);
@@ -160,15 +158,13 @@ void nic_introduce(const struct sstar_link *link, struct link_introduction *out)
 int nic_connect(struct sstar_link *link, const struct link_introduction *peer);
 void nic_close(struct sstar_links *links);
 
-/* ---- link_nic.c ---------------------------------------------------------------------------------
- */
+/* ---- link_nic.c ----------------------------------------------------------------------------- */
 
 int nic_progress(struct sstar_links *links);
 /* Wait until the NIC has taken and finished all that was posted. */
 int nic_drain(struct sstar_link *link);
 
-/* ---- link_error.c -------------------------------------------------------------------------------
- */
+/* ---- link_error.c --------------------------------------------------------------------------- */
 
 /* The connection broke: the world fails with this text, unless the control plane says within 200 ms
  * that a rank died. Returns the world's failure. */

@@ -32,8 +32,7 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- segments ----------------------------------------------------------------------------------
- */
+/* ---- segments ------------------------------------------------------------------------------- */
 
 static int segment_error(struct sstar_world *world, int err, const char *call, size_t bytes)
 {
@@ -190,8 +189,7 @@ int sstar_free(struct sstar_world *world, void *memory)
     return 0;
 }
 
-/* ---- other ranks' memory -----------------------------------------------------------------------
- */
+/* ---- other ranks' memory -------------------------------------------------------------------- */
 
 static int proc_open(pid_t pid, int fd)
 {
@@ -297,8 +295,7 @@ bool memory_same_process(const struct sstar_world *world, int rank)
     return peer && peer->same_process;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 static void peer_close(struct peer_memory *peer)
 {
