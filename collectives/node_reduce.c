@@ -99,12 +99,23 @@ static int meet(struct node_part *node)
     return 0;
 }
 
-/* Put `bytes` of ours into our slot and wait until all have. slots[i] is then that of rank i. */
+static char *data_of(struct node_slot *slot, size_t bytes)
+{
+    return bytes <= sizeof slot->line ? slot->line : slot->data;
+}
+
+/* What rank i has put into its slot in this round. */
+static const char *slot_of(const struct node_part *node, int i, size_t bytes)
+{
+    return data_of(&node->areas[i]->slots[node->round & 1], bytes);
+}
+
+/* Put `bytes` of ours into our slot and wait until all have. */
 static int exchange(struct node_part *node, const void *mine, size_t bytes, uint32_t signature)
 {
     uint32_t round = ++node->round;
     struct node_slot *slot = &node->area->slots[round & 1];
-    memcpy(slot->data, mine, bytes);
+    memcpy(data_of(slot, bytes), mine, bytes);
     atomic_store_explicit(&slot->word, (uint64_t)signature << 32 | round, memory_order_release);
     for (int i = 0; i < node->size; i++) {
         const _Atomic uint64_t *word = &node->areas[i]->slots[round & 1].word;
@@ -115,11 +126,6 @@ static int exchange(struct node_part *node, const void *mine, size_t bytes, uint
             return differ(node, i);
     }
     return 0;
-}
-
-static const char *slot_of(const struct node_part *node, int i)
-{
-    return node->areas[i]->slots[node->round & 1].data;
 }
 
 /* Tell where our vectors lie, and learn which of the others' we can reach. */
@@ -257,7 +263,7 @@ static int reduce_scatter_small(struct node_part *node, const struct node_job *j
         return err;
     slice_of(node, job, node->me, &offset, &count);
     for (int i = 0; i < node->size; i++)
-        node->inputs[i] = slot_of(node, i);
+        node->inputs[i] = slot_of(node, i, job->count * bytes);
     reduce_inputs(node, job, node->inputs, offset, count, (char *)job->recv + offset * bytes);
     return 0;
 }
@@ -288,7 +294,8 @@ static int all_gather_small(struct node_part *node, const struct node_job *job)
     for (int j = 0; !err && j < node->owners; j++) {
         slice_of(node, job, j, &offset, &count);
         if (j != node->me)
-            memcpy((char *)job->recv + offset * bytes, slot_of(node, j), count * bytes);
+            memcpy((char *)job->recv + offset * bytes, slot_of(node, j, count * bytes),
+                   count * bytes);
     }
     return err;
 }
@@ -355,9 +362,9 @@ int node_all_reduce(struct node_part *node, const struct node_job *job)
         int err = exchange(node, job->send, bytes, job->signature);
         if (err)
             return err;
-        job->kernel(job->recv, slot_of(node, 0), slot_of(node, 1), job->count);
+        job->kernel(job->recv, slot_of(node, 0, bytes), slot_of(node, 1, bytes), job->count);
         for (int i = 2; i < node->size; i++)
-            job->kernel(job->recv, job->recv, slot_of(node, i), job->count);
+            job->kernel(job->recv, job->recv, slot_of(node, i, bytes), job->count);
         return 0;
     }
     int err = publish(node, job);

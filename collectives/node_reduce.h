@@ -16,14 +16,16 @@
 #include <stdatomic.h>
 
 enum {
-    NODE_SMALL_BYTES = 4096,         /* longest vector that goes through the slots */
+    NODE_SMALL_BYTES = 512,          /* longest vector that goes through the slots */
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
 };
 
-/* Two slots take turns: when the others are seen in round r + 1 they have done with round r. */
+/* Two slots take turns: when the others are seen in round r + 1 they have done with round r. What
+ * fits into the line of the word stands there; more begins at a line of its own. */
 struct node_slot {
     alignas(64) _Atomic uint64_t word; /* signature << 32 | round */
+    char line[56];
     char data[NODE_SMALL_BYTES];
 };
 struct node_area {
