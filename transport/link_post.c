@@ -78,14 +78,30 @@ static void build_in_chain(struct nic_chain *chain, const struct nic_op *op, uin
         chain->wr[i - 1].next = wr;
 }
 
+/* Where a queue pair has broken, the completion that broke it says more than the refusal to post.
+ */
+static bool completion_explains(struct sstar_links *links)
+{
+    struct ibv_wc wc[LINK_POLL_BATCH];
+    int n;
+    while ((n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, wc)) > 0)
+        for (int i = 0; i < n; i++)
+            if (wc[i].status != IBV_WC_SUCCESS)
+                return nic_completion_failed(links, &wc[i]) != 0;
+    return false;
+}
+
 static int ring_failed(struct sstar_link *link, const struct nic_qp *q, int err)
 {
+    struct sstar_world *world = link->world;
     struct device *device = link->links->device;
+    if (world->failed || completion_explains(link->links))
+        return world->failed;
     return world_fail(
-        link->world, -err,
+        world, -err,
         "rank %d cannot post to rank %d: device %s port %u, queue pair 0x%x with %u of %u "
         "requests under way: %s",
-        link->world->rank, link->peer, device->name, device->port, q->qp->qp_num,
+        world->rank, link->peer, device->name, device->port, q->qp->qp_num,
         q->posted - q->completed, q->depth, strerror(err));
 }
 
