@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* The devices on which the conformance suite runs, each with what it is known not to do. */
+#include "tests/conformance.h"
+#include "transport/softnic/softnic.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct ibv_context *open_softnic(const struct trial *t, int side)
+{
+    char name[64], error[256] = "";
+    struct softnic_wire wire = {.alpha_us = t->device->alpha_us,
+                                .gap_us = t->device->alpha_us / 10,
+                                .beta_gbps = t->device->alpha_us > 0 ? 1 : 0};
+    snprintf(name, sizeof name, "conformance.%d.%c", (int)t->root,
+             t->device->one_port ? 'a' : 'a' + side);
+    struct softnic_attr attr = {
+        .port_name = name, .wire = &wire, .error = error, .error_size = sizeof error};
+    struct ibv_context *context = softnic_open_port(&attr);
+    if (!context)
+        fprintf(stderr, "softnic port %s: %s\n", name, error);
+    return context;
+}
+
+static const struct device softnic_two_ports = {
+    .name = "softnic", .verbs = &verbs_softnic, .open = open_softnic, .strict = true};
+static const struct device softnic_one_port = {.name = "softnic-one-port",
+                                               .verbs = &verbs_softnic,
+                                               .open = open_softnic,
+                                               .one_port = true,
+                                               .strict = true};
+static const struct device softnic_shaped = {.name = "softnic-shaped",
+                                             .verbs = &verbs_softnic,
+                                             .open = open_softnic,
+                                             .alpha_us = 20,
+                                             .strict = true};
+
+static struct ibv_context *open_ibverbs(const struct trial *t, int side)
+{
+    (void)side;
+    int count = 0;
+    struct ibv_device **list = t->verbs->get_device_list(&count);
+    struct ibv_context *context = NULL;
+    for (int i = 0; list && i < count && !context; i++)
+        if (!strcmp(t->verbs->get_device_name(list[i]), t->device->name))
+            context = t->verbs->open_device(list[i]);
+    if (list)
+        t->verbs->free_device_list(list);
+    return context;
+}
+
+const struct device *device_enrolled(size_t index)
+{
+    static const struct device *const enrolled[] = {&softnic_two_ports, &softnic_one_port,
+                                                    &softnic_shaped};
+    return index < sizeof enrolled / sizeof *enrolled ? enrolled[index] : NULL;
+}
+
+const struct device *device_named(const char *name)
+{
+    for (size_t i = 0; device_enrolled(i); i++)
+        if (!strcmp(device_enrolled(i)->name, name))
+            return device_enrolled(i);
+    struct device *device = calloc(1, sizeof *device);
+    if (device)
+        *device = (struct device){.name = name, .verbs = &verbs_ibverbs, .open = open_ibverbs};
+    return device;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion channels and asynchronous events. */
+#include "tests/conformance.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+static void open_with_channel(struct trial *t)
+{
+    struct options o = default_options();
+    o.channel = true;
+    pair_open(t, &o);
+}
+
+static void arm(struct trial *t, struct ibv_cq *cq, int solicited_only)
+{
+    expect_equal(t, t->verbs->req_notify_cq(cq, solicited_only), 0, "req_notify_cq");
+}
+
+/* Waits on the descriptor, so that the call itself can be trusted not to block for ever. */
+static void expect_event(struct trial *t, struct side *side, struct ibv_cq *cq)
+{
+    struct ibv_cq *found = NULL;
+    void *cq_context = NULL;
+    expect(t, poll_readable(side->channel->fd, DEADLINE_MS), "the channel never became readable");
+    expect_equal(t, t->verbs->get_cq_event(side->channel, &found, &cq_context), 0, "get_cq_event");
+    expect(t, found == cq && cq_context == cq->cq_context, "the event is of another CQ");
+    t->verbs->ack_cq_events(cq, 1);
+}
+
+/* The channel must be non-blocking. Called once the completion has been polled. */
+static void expect_no_event(struct trial *t, struct side *side)
+{
+    struct ibv_cq *found;
+    void *cq_context;
+    errno = 0;
+    expect_equal(t, t->verbs->get_cq_event(side->channel, &found, &cq_context), -1,
+                 "get_cq_event without an event");
+    expect_equal(t, errno, EAGAIN, "errno of get_cq_event");
+}
+
+static void write_once(struct trial *t, struct work *w)
+{
+    work_make(t, w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+    post(t, &t->a, w);
+}
+
+/* Posts one SEND with these flags to b and, where it says so, polls both ends. */
+static void send_once(struct trial *t, unsigned flags, struct receive *r, struct work *w)
+{
+    receive_make(t, r, &t->b, 0, 8);
+    post_receive(t, &t->b, r);
+    work_make(t, w, IBV_WR_SEND, &t->a, 0, &t->b.address, 0, 8);
+    w->wr.send_flags |= flags;
+    post(t, &t->a, w);
+}
+
+static void an_armed_cq_gives_an_event(struct trial *t)
+{
+    open_with_channel(t);
+    for (int round = 0; round < 20; round++) {
+        struct work w;
+        arm(t, t->a.send_cq, 0);
+        write_once(t, &w);
+        expect_event(t, &t->a, t->a.send_cq);
+        expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    }
+}
+
+static void a_receiver_is_woken(struct trial *t)
+{
+    open_with_channel(t);
+    for (int round = 0; round < 20; round++) {
+        struct receive r;
+        struct work w;
+        arm(t, t->b.recv_cq, 0);
+        send_once(t, 0, &r, &w);
+        expect_event(t, &t->b, t->b.recv_cq);
+        expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
+        expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    }
+}
+
+static void an_unarmed_cq_gives_none(struct trial *t)
+{
+    open_with_channel(t);
+    set_nonblocking(t, t->a.channel->fd);
+    struct work w;
+    expect_no_event(t, &t->a);
+    write_once(t, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    expect_no_event(t, &t->a);
+}
+
+static void one_arming_gives_one_event(struct trial *t)
+{
+    open_with_channel(t);
+    set_nonblocking(t, t->a.channel->fd);
+    struct work w[3];
+    arm(t, t->a.send_cq, 0);
+    for (int i = 0; i < 3; i++)
+        write_once(t, &w[i]);
+    expect_event(t, &t->a, t->a.send_cq);
+    for (int i = 0; i < 3; i++)
+        expect_sent(t, &t->a, &w[i], IBV_WC_SUCCESS);
+    expect_no_event(t, &t->a);
+}
+
+static void solicited_only(struct trial *t)
+{
+    open_with_channel(t);
+    set_nonblocking(t, t->b.channel->fd);
+    struct receive r;
+    struct work w;
+    arm(t, t->b.recv_cq, 1);
+    send_once(t, 0, &r, &w);
+    expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    expect_no_event(t, &t->b);
+    send_once(t, IBV_SEND_SOLICITED, &r, &w);
+    expect_event(t, &t->b, t->b.recv_cq);
+    expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+}
+
+static void a_solicited_write_with_immediate(struct trial *t)
+{
+    open_with_channel(t);
+    struct receive r;
+    struct work w;
+    arm(t, t->b.recv_cq, 1);
+    receive_make(t, &r, &t->b, 0, 0);
+    post_receive(t, &t->b, &r);
+    work_make(t, &w, IBV_WR_RDMA_WRITE_WITH_IMM, &t->a, 0, &t->b.address, 0, 8);
+    w.wr.send_flags |= IBV_SEND_SOLICITED;
+    post(t, &t->a, &w);
+    expect_event(t, &t->b, t->b.recv_cq);
+    expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
+}
+
+/* ibv_req_notify_cq(3): a completion in error counts as solicited. */
+static void an_error_counts_as_solicited(struct trial *t)
+{
+    open_with_channel(t);
+    struct receive r;
+    receive_make(t, &r, &t->b, 0, 8);
+    post_receive(t, &t->b, &r);
+    arm(t, t->b.recv_cq, 1);
+    expect_equal(t, move(t, &t->b, NULL, IBV_QPS_ERR), 0, "modify_qp to ERR");
+    expect_event(t, &t->b, t->b.recv_cq);
+    expect_received(t, &t->b, &r, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void two_cqs_on_one_channel(struct trial *t)
+{
+    open_with_channel(t);
+    struct receive r;
+    struct work from_a, from_b;
+    arm(t, t->b.recv_cq, 0);
+    arm(t, t->b.send_cq, 0);
+    send_once(t, 0, &r, &from_a);
+    expect_event(t, &t->b, t->b.recv_cq);
+    work_make(t, &from_b, IBV_WR_RDMA_WRITE, &t->b, 0, &t->a.address, 0, 8);
+    post(t, &t->b, &from_b);
+    expect_event(t, &t->b, t->b.send_cq);
+    expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
+    expect_sent(t, &t->b, &from_b, IBV_WC_SUCCESS);
+}
+
+static void many_events_are_acknowledged_at_once(struct trial *t)
+{
+    open_with_channel(t);
+    struct ibv_cq *found;
+    void *cq_context;
+    for (int i = 0; i < 7; i++) {
+        struct work w;
+        arm(t, t->a.send_cq, 0);
+        write_once(t, &w);
+        expect(t, poll_readable(t->a.channel->fd, DEADLINE_MS), "no event");
+        expect_equal(t, t->verbs->get_cq_event(t->a.channel, &found, &cq_context), 0,
+                     "get_cq_event");
+        expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    }
+    t->verbs->ack_cq_events(t->a.send_cq, 7);
+}
+
+struct destroyer {
+    const struct verbs *verbs;
+    struct ibv_cq *cq;
+    int result;
+    atomic_bool done;
+};
+
+static void *destroy_in_thread(void *argument)
+{
+    struct destroyer *d = argument;
+    d->result = d->verbs->destroy_cq(d->cq);
+    atomic_store(&d->done, true);
+    return NULL;
+}
+
+/* ibv_get_cq_event(3): destroying a CQ waits until its events are acknowledged. */
+static void destroying_waits_for_acknowledgement(struct trial *t)
+{
+    open_with_channel(t);
+    struct work w;
+    struct ibv_cq *cq = t->a.send_cq, *found;
+    void *cq_context;
+    arm(t, cq, 0);
+    write_once(t, &w);
+    expect(t, poll_readable(t->a.channel->fd, DEADLINE_MS), "no event");
+    expect_equal(t, t->verbs->get_cq_event(t->a.channel, &found, &cq_context), 0, "get_cq_event");
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    destroy_qp(t, t->a.qp);
+    trial_forget(t, cq);
+    struct destroyer d = {.verbs = t->verbs, .cq = cq};
+    pthread_t thread;
+    expect_equal(t, pthread_create(&thread, NULL, destroy_in_thread, &d), 0, "pthread_create");
+    usleep(20000); /* a wait that is too short can only hide a fault, not show one */
+    bool early = atomic_load(&d.done);
+    if (!early)
+        t->verbs->ack_cq_events(cq, 1);
+    pthread_join(thread, NULL);
+    expect(t, !early, "destroy_cq did not wait for the acknowledgement");
+    expect_equal(t, d.result, 0, "destroy_cq");
+}
+
+/* --- asynchronous events -----------------------------------------------------------------------
+ */
+
+static void no_asynchronous_event(struct trial *t)
+{
+    pair_open(t, NULL);
+    set_nonblocking(t, t->a.context->async_fd);
+    struct ibv_async_event event;
+    struct work w;
+    write_once(t, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    errno = 0;
+    expect_equal(t, t->verbs->get_async_event(t->a.context, &event), -1, "get_async_event");
+    expect_equal(t, errno, EAGAIN, "errno of get_async_event");
+}
+
+/* InfiniBand 11.6.3: a request that is forbidden is an access error of the responder. */
+static void a_forbidden_request_is_an_event(struct trial *t)
+{
+    pair_open(t, NULL);
+    struct work w;
+    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+    w.wr.wr.rdma.rkey ^= 0x5a5a5a;
+    post(t, &t->a, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_REM_ACCESS_ERR);
+    expect_async(t, &t->b, IBV_EVENT_QP_ACCESS_ERR, t->b.qp);
+}
+
+static void the_event_can_be_waited_for(struct trial *t)
+{
+    pair_open(t, NULL);
+    struct work w;
+    struct ibv_async_event event;
+    work_make(t, &w, IBV_WR_RDMA_READ, &t->a, 0, &t->b.address, 0, 8);
+    w.wr.wr.rdma.rkey ^= 0x5a5a5a;
+    post(t, &t->a, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_REM_ACCESS_ERR);
+    do {
+        expect(t, poll_readable(t->b.context->async_fd, DEADLINE_MS), "async_fd is not readable");
+        expect_equal(t, t->verbs->get_async_event(t->b.context, &event), 0, "get_async_event");
+        t->verbs->ack_async_event(&event);
+    } while (event.event_type == IBV_EVENT_COMM_EST);
+    expect_equal(t, event.event_type, IBV_EVENT_QP_ACCESS_ERR, "event_type");
+    expect(t, event.element.qp == t->b.qp, "the event is of another queue pair");
+}
+
+static const struct check checks[] = {
+    {.name = "an armed CQ gives an event", .run = an_armed_cq_gives_an_event},
+    {.name = "a receiver is woken", .run = a_receiver_is_woken},
+    {.name = "an unarmed CQ gives none", .run = an_unarmed_cq_gives_none},
+    {.name = "one arming gives one event", .run = one_arming_gives_one_event},
+    {.name = "solicited only", .run = solicited_only},
+    {.name = "a solicited WRITE_WITH_IMM", .run = a_solicited_write_with_immediate},
+    {.name = "an error counts as solicited", .run = an_error_counts_as_solicited},
+    {.name = "two CQs on one channel", .run = two_cqs_on_one_channel},
+    {.name = "many events are acknowledged at once", .run = many_events_are_acknowledged_at_once},
+    {.name = "destroying waits for acknowledgement", .run = destroying_waits_for_acknowledgement},
+    {.name = "no asynchronous event", .run = no_asynchronous_event},
+    {.name = "a forbidden request is an event", .run = a_forbidden_request_is_an_event},
+    {.name = "the event can be waited for", .run = the_event_can_be_waited_for},
+};
+
+const struct check_group events_checks = GROUP("events", checks);
