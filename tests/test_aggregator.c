@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The aggregating all-to-all: every message arrives once, whole, in the order of its pair, for
+ * every strategy, many shapes of world and of traffic, with room for a few messages only, and again
+ * after a reset. Ranks are threads (what ThreadSanitizer can see) or processes.
+ */
+#include "collectives/collectives.h"
+#include "tests/ranks.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t SEED = 20261130;
+enum { RANKS_MOST = 24, BYTES_MOST = 2048 };
+
+enum pattern { UNIFORM, ALL_TO_ONE, ONE_TO_ALL, NEIGHBOUR, NOTHING };
+
+struct traffic {
+    const char *name;
+    enum pattern pattern;
+    uint32_t messages; /* of each rank that sends */
+    uint32_t least_bytes, most_bytes;
+    uint32_t flush_bytes, buffer_bytes;
+    double max_age_us;
+    int rounds;
+};
+
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t state = (SEED ^ a << 40 ^ b << 20 ^ c) | 1;
+    random_next(&state);
+    return random_next(&state);
+}
+
+/* Where message i of a rank goes; the same for who sends and who counts. */
+static int destination(const struct traffic *t, int size, int from, uint32_t i)
+{
+    switch (t->pattern) {
+    case ALL_TO_ONE:
+        return size / 2;
+    case ONE_TO_ALL:
+    case UNIFORM:
+        return (int)(mix((uint64_t)from, 77, i) % (uint64_t)size);
+    default:
+        return (from + 1) % size;
+    }
+}
+
+static uint32_t messages_of(const struct traffic *t, int from)
+{
+    if (t->pattern == NOTHING || (t->pattern == ONE_TO_ALL && from != 0))
+        return 0;
+    return t->messages;
+}
+
+/* The n-th message from one rank to another: how long, and what is in it. */
+static uint32_t bytes_of(const struct traffic *t, int from, int to, uint32_t n)
+{
+    uint64_t r = mix((uint64_t)from * RANKS_MOST + (uint64_t)to, 1, n);
+    return t->least_bytes + (uint32_t)(r % (t->most_bytes - t->least_bytes + 1));
+}
+
+static void fill(uint8_t *data, uint32_t bytes, int from, int to, uint32_t n)
+{
+    uint64_t state = mix((uint64_t)from * RANKS_MOST + (uint64_t)to, 2, n) | 1;
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t word = random_next(&state);
+        memcpy(data + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+struct stream {
+    uint32_t sent[RANKS_MOST], received[RANKS_MOST];
+    uint32_t pushed;
+};
+
+static int push_some(struct sstar_world *world, struct sstar_aggregator *a, const struct traffic *t,
+                     struct stream *s)
+{
+    int me = sstar_rank(world), size = sstar_size(world);
+    uint32_t burst = 1 + (uint32_t)(mix((uint64_t)me, 3, s->pushed) % 100);
+    uint8_t data[BYTES_MOST];
+    for (; s->pushed < messages_of(t, me) && burst > 0; burst--) {
+        int to = destination(t, size, me, s->pushed);
+        uint32_t bytes = bytes_of(t, me, to, s->sent[to]);
+        fill(data, bytes, me, to, s->sent[to]);
+        int err = sstar_push(a, to, data, bytes);
+        if (err == -EAGAIN)
+            return 0;
+        CHECK(err == 0);
+        s->sent[to]++;
+        s->pushed++;
+    }
+    return 0;
+}
+
+static int pull_all(struct sstar_world *world, struct sstar_aggregator *a, const struct traffic *t,
+                    struct stream *s)
+{
+    int me = sstar_rank(world), got;
+    struct sstar_item item;
+    uint8_t data[BYTES_MOST];
+    while ((got = sstar_pull(a, &item)) == 1) {
+        CHECK(item.source >= 0 && item.source < sstar_size(world));
+        uint32_t n = s->received[item.source]++;
+        CHECK(item.bytes == bytes_of(t, item.source, me, n));
+        CHECK((uintptr_t)item.data % 8 == 0);
+        fill(data, item.bytes, item.source, me, n);
+        CHECK(memcmp(data, item.data, item.bytes) == 0);
+    }
+    CHECK(got == 0);
+    return 0;
+}
+
+static int check_counts(struct sstar_world *world, const struct traffic *t, const struct stream *s)
+{
+    int me = sstar_rank(world), size = sstar_size(world);
+    for (int from = 0; from < size; from++) {
+        uint32_t expected = 0;
+        for (uint32_t i = 0; i < messages_of(t, from); i++)
+            expected += destination(t, size, from, i) == me;
+        CHECK(s->received[from] == expected);
+    }
+    return 0;
+}
+
+/* The ledgers of all ranks together say what was sent. */
+static int check_ledger(struct sstar_world *world, struct sstar_aggregator *a,
+                        const struct traffic *t, enum sstar_strategy strategy)
+{
+    int size = sstar_size(world);
+    struct sstar_ledger mine, *all = calloc((size_t)size, sizeof *all);
+    uint64_t messages = 0, cross = 0, wire = 0, in_wire = 0, cross_bytes = 0, in_wire_bytes = 0;
+    uint64_t expected = 0, expected_cross = 0, ends = 0, ages = 0;
+    sstar_aggregator_ledger(a, &mine);
+    CHECK(all && sstar_allgather(world, &mine, sizeof mine, all) == 0);
+    for (int r = 0; r < size; r++) {
+        messages += all[r].messages;
+        cross += all[r].cross_messages;
+        cross_bytes += all[r].cross_bytes;
+        wire += all[r].wire_messages;
+        for (int i = 0; i < 128; i++) {
+            in_wire += all[r].wire_class_messages[i];
+            in_wire_bytes += all[r].wire_class_bytes[i];
+        }
+        for (int i = 0; i < 192; i++)
+            ages += all[r].age_class[i];
+        for (uint32_t i = 0; i < messages_of(t, r); i++, expected++)
+            expected_cross +=
+                sstar_node_of(world, destination(t, size, r, i)) != sstar_node_of(world, r);
+        for (int o = 0; o < size; o++)
+            ends += sstar_node_of(world, o) != sstar_node_of(world, r);
+    }
+    free(all);
+    CHECK(messages == expected);
+    CHECK(cross == expected_cross);
+    CHECK(in_wire == cross);
+    CHECK(in_wire_bytes == cross_bytes);
+    CHECK(strategy != SSTAR_NONE || wire == cross + ends);
+    CHECK(strategy != SSTAR_NONE || ages == cross);
+    CHECK(ages <= wire);
+    return 0;
+}
+
+static int run_traffic(struct sstar_world *world, const struct traffic *t,
+                       enum sstar_strategy strategy)
+{
+    struct sstar_aggregator_attr attr = {.strategy = strategy,
+                                         .max_item_bytes = t->most_bytes,
+                                         .flush_bytes = t->flush_bytes,
+                                         .buffer_bytes = t->buffer_bytes,
+                                         .max_age_us = t->max_age_us};
+    struct sstar_aggregator *a;
+    CHECK(sstar_aggregator_open(world, &attr, &a) == 0);
+    for (int round = 0; round < t->rounds; round++) {
+        struct stream s = {0};
+        int left;
+        if (round)
+            CHECK(sstar_aggregator_reset(a) == 0);
+        do {
+            if (push_some(world, a, t, &s) || pull_all(world, a, t, &s))
+                return -1;
+            left = sstar_advance(a, s.pushed == messages_of(t, sstar_rank(world)));
+            CHECK(left >= 0);
+        } while (left);
+        CHECK(sstar_advance(a, true) == 0);
+        if (check_counts(world, t, &s) || check_ledger(world, a, t, strategy))
+            return -1;
+    }
+    sstar_aggregator_close(a);
+    return 0;
+}
+
+static const struct traffic kinds[] = {
+    {"small messages", UNIFORM, 400, 1, 64, 1024, 0, 0, 2},
+    {"all sizes", UNIFORM, 200, 1, 2048, 8192, 0, 0, 1},
+    {"no payload", UNIFORM, 50, 0, 1, 256, 0, 0, 1},
+    {"a buffer for each message", UNIFORM, 100, 8, 8, 64, 0, 0, 1},
+    {"all to one", ALL_TO_ONE, 200, 64, 64, 4096, 0, 0, 2},
+    {"one to all", ONE_TO_ALL, 600, 100, 700, 4096, 0, 0, 2},
+    {"neighbours", NEIGHBOUR, 300, 512, 512, 20000, 0, 0, 1},
+    {"nothing", NOTHING, 0, 1, 8, 1024, 0, 0, 3},
+    {"room for two", UNIFORM, 300, 1, 200, 100000, 1, 0, 2},
+    {"room for two, all to one", ALL_TO_ONE, 200, 2048, 2048, 3000, 1, 0, 1},
+    {"old at once", UNIFORM, 200, 16, 16, 1 << 20, 0, 0.001, 1},
+    {"some age", UNIFORM, 200, 16, 1000, 1 << 20, 8192, 100, 1},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static int all_kinds(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    for (int k = 0; k < KINDS; k++) {
+        for (int s = SSTAR_NONE; s <= SSTAR_PER_NODE; s++) {
+            if (run_traffic(world, &kinds[k], (enum sstar_strategy)s)) {
+                fprintf(stderr, "(%s, strategy %d, seed %llu)\n", kinds[k].name, s,
+                        (unsigned long long)SEED);
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int run(const struct ranks *r)
+{
+    int failed = ranks_run(r);
+    if (failed)
+        fprintf(stderr, "%d ranks, %d per node, %s\n", r->size, r->ranks_per_node,
+                r->processes ? "processes" : "threads");
+    return failed;
+}
+
+static void on_one_node(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 8; size += size < 4 ? 1 : 2)
+        assert_int_equal(run(&(struct ranks){.size = size, .body = all_kinds}), 0);
+}
+
+static void across_nodes(void **state)
+{
+    (void)state;
+    /* Ranks, ranks per node; the last node may have fewer. */
+    static const int shapes[][2] = {{2, 1}, {3, 1}, {3, 2}, {4, 2}, {5, 4},
+                                    {6, 3}, {7, 2}, {8, 4}, {8, 3}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        assert_int_equal(run(&(struct ranks){.size = shapes[i][0],
+                                             .ranks_per_node = shapes[i][1],
+                                             .body = all_kinds}),
+                         0);
+}
+
+static const struct sstar_wire shaped = {.alpha_us = 20, .gap_us = 1, .beta_gbps = 1};
+
+static void on_a_shaped_wire(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        run(&(struct ranks){.size = 4, .ranks_per_node = 2, .wire = shaped, .body = all_kinds}), 0);
+    assert_int_equal(run(&(struct ranks){.size = 5,
+                                         .ranks_per_node = 2,
+                                         .wire = shaped,
+                                         .port_per_rank = true,
+                                         .queue_pairs = 1,
+                                         .body = all_kinds}),
+                     0);
+}
+
+static void as_processes(void **state)
+{
+    (void)state;
+    static const int shapes[][2] = {{4, 0}, {4, 2}, {5, 2}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        assert_int_equal(run(&(struct ranks){.size = shapes[i][0],
+                                             .ranks_per_node = shapes[i][1],
+                                             .processes = true,
+                                             .body = all_kinds}),
+                         0);
+    assert_int_equal(
+        run(&(struct ranks){
+            .size = 6, .ranks_per_node = 3, .wire = shaped, .processes = true, .body = all_kinds}),
+        0);
+}
+
+/* More writers in a node than a work request has pieces: the wire message is copied together. */
+static int copied_kinds(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    return run_traffic(world, &kinds[0], SSTAR_PER_NODE) ||
+           run_traffic(world, &kinds[5], SSTAR_PER_NODE) ||
+           run_traffic(world, &kinds[8], SSTAR_PER_NODE);
+}
+
+static void with_many_writers(void **state)
+{
+    (void)state;
+    assert_int_equal(run(&(struct ranks){.size = 22, .ranks_per_node = 18, .body = copied_kinds}),
+                     0);
+}
+
+/* ---- what the age bound is for ------------------------------------------------------------------
+ */
+
+/* A question and its answer, while nobody is done and the threshold is far away. */
+static int question_and_answer(struct sstar_world *world, void *arg)
+{
+    int me = sstar_rank(world), last = sstar_size(world) - 1;
+    struct sstar_aggregator_attr attr = {.strategy = *(enum sstar_strategy *)arg,
+                                         .max_item_bytes = 16,
+                                         .flush_bytes = 1 << 20,
+                                         .max_age_us = 50};
+    struct sstar_aggregator *a;
+    struct sstar_item item;
+    CHECK(sstar_aggregator_open(world, &attr, &a) == 0);
+    uint64_t told = 0;
+    for (uint64_t turn = 0; turn < 20; turn++) {
+        int got = 0;
+        if (me == 0)
+            CHECK(sstar_push(a, last, &turn, sizeof turn) == 0);
+        while ((me == 0 || me == last) && !got) {
+            CHECK((got = sstar_pull(a, &item)) >= 0);
+            CHECK(got || sstar_advance(a, false) == 1);
+        }
+        if (got) {
+            memcpy(&told, item.data, sizeof told);
+            CHECK(told == turn);
+        }
+        if (me == last)
+            CHECK(sstar_push(a, 0, &told, sizeof told) == 0);
+    }
+    int left;
+    while ((left = sstar_advance(a, true)) == 1)
+        CHECK(sstar_pull(a, &item) == 0);
+    CHECK(left == 0);
+    sstar_aggregator_close(a);
+    return 0;
+}
+
+static void an_age_bound_lets_answers_come(void **state)
+{
+    (void)state;
+    for (enum sstar_strategy s = SSTAR_NONE; s <= SSTAR_PER_NODE; s++)
+        assert_int_equal(
+            run(&(struct ranks){
+                .size = 4, .ranks_per_node = 2, .body = question_and_answer, .arg = &s}),
+            0);
+}
+
+/* ---- what cannot be
+ * ------------------------------------------------------------------------------ */
+
+static int mistakes(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    struct sstar_aggregator_attr attr = {
+        .strategy = SSTAR_PER_NODE, .max_item_bytes = 8, .flush_bytes = 1000};
+    struct sstar_aggregator *a = NULL;
+    uint8_t data[16] = {0};
+    struct sstar_aggregator_attr bad = attr;
+    bad.max_item_bytes = 0;
+    CHECK(sstar_aggregator_open(world, &bad, &a) == -EINVAL && !a);
+    bad = attr;
+    bad.strategy = (enum sstar_strategy)9;
+    CHECK(sstar_aggregator_open(world, &bad, &a) == -EINVAL);
+    bad = attr;
+    bad.max_age_us = -1;
+    CHECK(sstar_aggregator_open(world, &bad, &a) == -EINVAL);
+    bad = attr;
+    bad.flush_bytes = 1000 + (uint32_t)sstar_rank(world);
+    CHECK(sstar_aggregator_open(world, &bad, &a) == -EINVAL && !a);
+    CHECK(strstr(sstar_last_error(world), "other attributes"));
+    CHECK(sstar_aggregator_open(world, &attr, &a) == 0);
+    CHECK(sstar_push(a, -1, data, 8) == -EINVAL);
+    CHECK(sstar_push(a, sstar_size(world), data, 8) == -EINVAL);
+    CHECK(strstr(sstar_last_error(world), "there is no rank"));
+    CHECK(sstar_push(a, 0, data, 9) == -EMSGSIZE);
+    CHECK(sstar_aggregator_reset(a) == -EINVAL);
+    int left;
+    while ((left = sstar_advance(a, true)) == 1)
+        ;
+    CHECK(left == 0);
+    CHECK(sstar_push(a, 0, data, 8) == -EINVAL);
+    sstar_aggregator_close(a);
+    sstar_aggregator_close(NULL);
+    return 0;
+}
+
+static void mistakes_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(run(&(struct ranks){.size = 4, .ranks_per_node = 2, .body = mistakes}), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_one_node),          cmocka_unit_test(across_nodes),
+        cmocka_unit_test(on_a_shaped_wire),     cmocka_unit_test(as_processes),
+        cmocka_unit_test(with_many_writers),    cmocka_unit_test(an_age_bound_lets_answers_come),
+        cmocka_unit_test(mistakes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
