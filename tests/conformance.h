@@ -64,7 +64,7 @@ struct check_group {
 
 extern const struct check_group objects_checks, states_checks, transfer_checks, gather_checks,
     keys_checks, atomics_checks, receive_checks, failure_checks, queues_checks, order_checks,
-    events_checks, memory_checks, process_checks, thread_checks, calls_checks;
+    events_checks, memory_checks, process_checks, death_checks, thread_checks, calls_checks;
 
 /* What one end tells the other so that they can meet; it may cross a pipe. */
 struct address {
@@ -245,6 +245,21 @@ void peer_kill(struct peer *peer);
 void peer_quit(struct trial *t, struct peer *peer);
 void peers_end(struct trial *t);
 void *memfd_memory(struct trial *t, size_t bytes);
+
+/* The same, connected with this process's a; what is known of the peer's side stands in t->b. */
+struct peer *peer_meet(struct trial *t, const struct options *options);
+void expect_peer_memory(struct trial *t, struct peer *peer);
+
+/* A check with a peer process, whose memory (and ours) is of this kind. */
+enum { PEER_PRIVATE, PEER_MEMFD };
+#define PROCESS(text, function, operation, kind)                                                   \
+    {                                                                                              \
+        .name = (text), .run = (function), .unopened = true, .parameter = (operation),             \
+        .size = (kind)                                                                             \
+    }
+#define BOTH_KINDS(text, function)                                                                 \
+    PROCESS(text ", private memory", function, 0, PEER_PRIVATE),                                   \
+        PROCESS(text ", memfd", function, 0, PEER_MEMFD)
 
 /* The devices of the suite, and the libibverbs device of that name; NULL: there is none. */
 const struct device *device_enrolled(size_t index);

@@ -238,3 +238,30 @@ void peers_end(struct trial *t)
         free(peer);
     }
 }
+
+/* Starts the peer before this process opens anything: a device may be of no use after fork. */
+struct peer *peer_meet(struct trial *t, const struct options *options)
+{
+    struct options o = options ? *options : default_options();
+    bool memfd = t->check->size == PEER_MEMFD;
+    struct peer *peer = peer_start(t, 1, &o, memfd);
+    side_open(t, &t->a, 0);
+    if (memfd)
+        o.memory = memfd_memory(t, o.memory_bytes);
+    side_make(t, &t->a, &o);
+    bring(t, &t->a, &peer->address, IBV_QPS_RTS);
+    peer_connect(t, peer, &t->a.address);
+    t->b.address = peer->address;
+    t->b.bytes = o.memory_bytes;
+    t->b.memory = trial_memory(t, t->b.bytes);
+    t->b.expected = trial_memory(t, t->b.bytes);
+    return peer;
+}
+
+void expect_peer_memory(struct trial *t, struct peer *peer)
+{
+    struct peer_order order = {.command = PEER_SHOW, .bytes = (uint32_t)t->b.bytes};
+    peer_tell(t, peer, &order);
+    peer_answer(t, peer, t->b.memory, t->b.bytes);
+    expect_memory(t, &t->b, "the peer process");
+}

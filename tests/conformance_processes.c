@@ -2,35 +2,6 @@
 /* Two processes. This one is a; b is another process, and t->b here is what we know of it. */
 #include "tests/conformance.h"
 
-enum { PRIVATE, MEMFD };
-
-/* Starts the peer before this process opens anything: a device may be of no use after fork. */
-static struct peer *meet(struct trial *t, const struct options *options)
-{
-    struct options o = options ? *options : default_options();
-    bool memfd = t->check->size == MEMFD;
-    struct peer *peer = peer_start(t, 1, &o, memfd);
-    side_open(t, &t->a, 0);
-    if (memfd)
-        o.memory = memfd_memory(t, o.memory_bytes);
-    side_make(t, &t->a, &o);
-    bring(t, &t->a, &peer->address, IBV_QPS_RTS);
-    peer_connect(t, peer, &t->a.address);
-    t->b.address = peer->address;
-    t->b.bytes = o.memory_bytes;
-    t->b.memory = trial_memory(t, t->b.bytes);
-    t->b.expected = trial_memory(t, t->b.bytes);
-    return peer;
-}
-
-static void expect_peer_memory(struct trial *t, struct peer *peer)
-{
-    struct peer_order order = {.command = PEER_SHOW, .bytes = (uint32_t)t->b.bytes};
-    peer_tell(t, peer, &order);
-    peer_answer(t, peer, t->b.memory, t->b.bytes);
-    expect_memory(t, &t->b, "the peer process");
-}
-
 static int tell_for_value(struct trial *t, struct peer *peer, enum peer_command command)
 {
     int value = -1;
@@ -69,7 +40,7 @@ static struct options roomy(void)
 static void write_to_process(struct trial *t)
 {
     struct options o = roomy();
-    struct peer *peer = meet(t, &o);
+    struct peer *peer = peer_meet(t, &o);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct work w;
         payload(t, &t->a, 11, sizes[i]);
@@ -86,7 +57,7 @@ static void write_to_process(struct trial *t)
 static void read_from_process(struct trial *t)
 {
     struct options o = roomy();
-    struct peer *peer = meet(t, &o);
+    struct peer *peer = peer_meet(t, &o);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct work write, read;
         payload(t, &t->a, 11, sizes[i]);
@@ -107,7 +78,7 @@ static void read_from_process(struct trial *t)
 static void send_to_process(struct trial *t)
 {
     struct options o = roomy();
-    struct peer *peer = meet(t, &o);
+    struct peer *peer = peer_meet(t, &o);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct work w;
         peer_receive(t, peer, 1000 + i, sizes[i] + 5);
@@ -127,7 +98,7 @@ static void send_to_process(struct trial *t)
 
 static void receive_from_process(struct trial *t)
 {
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     struct receive r;
     struct work w;
     struct ibv_wc wc;
@@ -152,7 +123,7 @@ static void receive_from_process(struct trial *t)
 
 static void atomics_on_process(struct trial *t)
 {
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     uint64_t word, before;
     struct work w;
     memcpy(&word, t->b.expected + 512, sizeof word);
@@ -178,7 +149,7 @@ static void atomics_on_process(struct trial *t)
 static void both_add_to_one_word(struct trial *t)
 {
     enum { ROUNDS = 500 };
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     struct side self = t->a;
     uint64_t word = 0;
     memcpy(t->a.memory + 512, &word, sizeof word);
@@ -211,7 +182,7 @@ static void a_sleeping_process_is_woken(struct trial *t)
 {
     struct options o = default_options();
     o.channel = true;
-    struct peer *peer = meet(t, &o);
+    struct peer *peer = peer_meet(t, &o);
     for (int round = 0; round < 10; round++) {
         int armed = -1;
         struct ibv_wc wc;
@@ -232,7 +203,7 @@ static void a_sleeping_process_is_woken(struct trial *t)
 
 static void a_late_receive_of_a_process(struct trial *t)
 {
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     struct work w;
     payload(t, &t->a, 0, 100);
     work_make(t, &w, IBV_WR_SEND, &t->a, 0, &t->b.address, 0, 100);
@@ -248,7 +219,7 @@ static void a_late_receive_of_a_process(struct trial *t)
 
 static void a_forbidden_request_to_a_process(struct trial *t)
 {
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     struct work w;
     work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 64);
     w.wr.wr.rdma.rkey ^= 0x5a5a5a;
@@ -262,7 +233,7 @@ static void a_forbidden_request_to_a_process(struct trial *t)
 
 static void a_region_deregistered_by_a_process(struct trial *t)
 {
-    struct peer *peer = meet(t, NULL);
+    struct peer *peer = peer_meet(t, NULL);
     struct work w;
     payload(t, &t->a, 0, 64);
     work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 64);
@@ -278,124 +249,6 @@ static void a_region_deregistered_by_a_process(struct trial *t)
     peer_quit(t, peer);
 }
 
-/* --- death ----------------------------------------------------------------------------------- */
-
-static struct options impatient(void)
-{
-    struct options o = default_options();
-    o.retry_count = 1;
-    return o;
-}
-
-static void a_killed_peer_is_an_error(struct trial *t)
-{
-    enum ibv_wr_opcode opcode = (enum ibv_wr_opcode)t->check->parameter;
-    struct options o = impatient();
-    struct peer *peer = meet(t, &o);
-    struct work before, after;
-    struct receive r;
-    receive_make(t, &r, &t->a, 8192, 64);
-    post_receive(t, &t->a, &r);
-    work_make(t, &before, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
-    post(t, &t->a, &before);
-    expect_sent(t, &t->a, &before, IBV_WC_SUCCESS);
-    peer_kill(peer);
-    work_make(t, &after, opcode, &t->a, 0, &t->b.address, 0, 8);
-    post(t, &t->a, &after);
-    expect_sent(t, &t->a, &after, IBV_WC_RETRY_EXC_ERR);
-    expect_received(t, &t->a, &r, IBV_WC_WR_FLUSH_ERR);
-    expect_state(t, &t->a, IBV_QPS_ERR);
-}
-
-/* The SEND waits for a receive that will never come. */
-static void a_peer_killed_while_a_send_waits(struct trial *t)
-{
-    struct options o = impatient();
-    struct peer *peer = meet(t, &o);
-    struct work w;
-    work_make(t, &w, IBV_WR_SEND, &t->a, 0, &t->b.address, 0, 8);
-    post(t, &t->a, &w);
-    expect_quiet(t, t->a.send_cq);
-    peer_kill(peer);
-    expect_sent(t, &t->a, &w, IBV_WC_RETRY_EXC_ERR);
-}
-
-/* Killed at some moment of a stream: every request completes, in order, the last ones flushed. */
-static void a_peer_killed_in_mid_stream(struct trial *t)
-{
-    enum { DEPTH = 16 };
-    struct options o = impatient();
-    struct peer *peer = meet(t, &o);
-    struct work w[DEPTH];
-    uint64_t posted = 0, done = 0;
-    bool failed = false;
-    while (!failed || done < posted) {
-        while (!failed && posted < done + DEPTH) {
-            struct work *slot = &w[posted % DEPTH];
-            work_make(t, slot, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 4096);
-            post(t, &t->a, slot);
-            posted++;
-        }
-        if (done == 5 * DEPTH + 3)
-            peer_kill(peer);
-        struct ibv_wc wc = next_wc(t, t->a.send_cq);
-        expect_equal(t, wc.wr_id, w[done % DEPTH].wr.wr_id, "wr_id");
-        if (failed)
-            expect_equal(t, wc.status, IBV_WC_WR_FLUSH_ERR, "status behind the failure");
-        else if (wc.status != IBV_WC_SUCCESS)
-            expect_equal(t, wc.status, IBV_WC_RETRY_EXC_ERR, "status of the failure");
-        failed |= wc.status != IBV_WC_SUCCESS;
-        done++;
-    }
-}
-
-static void a_peer_that_quits_is_an_error(struct trial *t)
-{
-    struct options o = impatient();
-    struct peer *peer = meet(t, &o);
-    struct work w;
-    peer_quit(t, peer);
-    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
-    post(t, &t->a, &w);
-    expect_sent(t, &t->a, &w, IBV_WC_RETRY_EXC_ERR);
-}
-
-/* One of two peers dies; the other is served as before. */
-static void a_death_is_one_peers_own(struct trial *t)
-{
-    struct options o = impatient();
-    struct peer *lasting = peer_start(t, 1, &o, false);
-    struct peer *dying = meet(t, &o);
-    struct side other = t->a;
-    other.qp = trial_qp(t, &other, &o);
-    other.address.qpn = other.qp->qp_num;
-    bring(t, &other, &lasting->address, IBV_QPS_RTS);
-    peer_connect(t, lasting, &other.address);
-    struct work w;
-    peer_kill(dying);
-    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
-    post(t, &t->a, &w);
-    expect_sent(t, &t->a, &w, IBV_WC_RETRY_EXC_ERR);
-    payload(t, &t->a, 0, 64);
-    work_make(t, &w, IBV_WR_RDMA_WRITE, &other, 0, &lasting->address, 96, 64);
-    post(t, &other, &w);
-    expect_sent(t, &other, &w, IBV_WC_SUCCESS);
-    expect_copy(&t->a, 0, &t->b, 96, 64);
-    expect_peer_memory(t, lasting);
-    peer_quit(t, lasting);
-}
-
-#define PROCESS(text, function, operation, kind)                                                   \
-    {                                                                                              \
-        .name = (text), .run = (function), .unopened = true, .parameter = (operation),             \
-        .size = (kind)                                                                             \
-    }
-#define BOTH_KINDS(text, function)                                                                 \
-    PROCESS(text ", private memory", function, 0, PRIVATE),                                        \
-        PROCESS(text ", memfd", function, 0, MEMFD)
-#define KILLED(text, operation, kind)                                                              \
-    PROCESS("a killed peer: " text, a_killed_peer_is_an_error, operation, kind)
-
 static const struct check checks[] = {
     BOTH_KINDS("WRITE to a process", write_to_process),
     BOTH_KINDS("READ from a process", read_from_process),
@@ -403,19 +256,11 @@ static const struct check checks[] = {
     BOTH_KINDS("a process SENDs to us", receive_from_process),
     BOTH_KINDS("atomics on a process", atomics_on_process),
     BOTH_KINDS("two processes add to one word", both_add_to_one_word),
-    PROCESS("a sleeping process is woken", a_sleeping_process_is_woken, 0, PRIVATE),
-    PROCESS("a late receive of a process", a_late_receive_of_a_process, 0, PRIVATE),
-    PROCESS("a forbidden request to a process", a_forbidden_request_to_a_process, 0, PRIVATE),
-    PROCESS("a region deregistered by a process", a_region_deregistered_by_a_process, 0, PRIVATE),
-    KILLED("WRITE", IBV_WR_RDMA_WRITE, PRIVATE),
-    KILLED("READ", IBV_WR_RDMA_READ, PRIVATE),
-    KILLED("SEND", IBV_WR_SEND, PRIVATE),
-    KILLED("FETCH_AND_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD, PRIVATE),
-    KILLED("WRITE to a memfd", IBV_WR_RDMA_WRITE, MEMFD),
-    PROCESS("a peer killed while a SEND waits", a_peer_killed_while_a_send_waits, 0, PRIVATE),
-    BOTH_KINDS("a peer killed in mid-stream", a_peer_killed_in_mid_stream),
-    PROCESS("a peer that quits is an error", a_peer_that_quits_is_an_error, 0, PRIVATE),
-    PROCESS("a death is one peer's own", a_death_is_one_peers_own, 0, PRIVATE),
+    PROCESS("a sleeping process is woken", a_sleeping_process_is_woken, 0, PEER_PRIVATE),
+    PROCESS("a late receive of a process", a_late_receive_of_a_process, 0, PEER_PRIVATE),
+    PROCESS("a forbidden request to a process", a_forbidden_request_to_a_process, 0, PEER_PRIVATE),
+    PROCESS("a region deregistered by a process", a_region_deregistered_by_a_process, 0,
+            PEER_PRIVATE),
 };
 
 const struct check_group process_checks = GROUP("processes", checks);
