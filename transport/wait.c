@@ -66,8 +66,8 @@ static void describe(const struct waiter *w, uint64_t waited_ns, char *text, siz
             snprintf(state, sizeof(state), "; rank %d is stopped (kill -CONT %ld lets it go on)",
                      w->peer, (long)info->pid);
     }
-    snprintf(text, size, "rank %d waits for %s: %s (sequence %" PRIu64 "), %.0f s so far%s",
-             world->rank, whom, w->what, w->sequence, (double)waited_ns / 1e9, state);
+    snprintf(text, size, "rank %d waits for %s: %s (sequence %" PRIu64 "), %" PRIu64 " s so far%s",
+             world->rank, whom, w->what, w->sequence, waited_ns / 1000000000u, state);
 }
 
 /* Look at the clock and the control plane. 0, or the world's failure. */
