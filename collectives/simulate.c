@@ -28,9 +28,10 @@ struct sim_port {
 };
 
 struct sim_link {
-    int port, to, to_port;
+    int port, to_port;
     uint64_t sent, there, received; /* posted; there in order; taken by the receiver */
     uint64_t waiting;
+    uint64_t owed;  /* taken since the sender last heard of it */
     uint64_t *next; /* [queue_pairs] of each queue pair the first message that has not entered */
     double *bytes;  /* [window], by sequence */
     bool *has_come; /* [window] */
@@ -49,7 +50,7 @@ struct simulation {
     double now, last;
     uint64_t window; /* slots */
     struct sim_port *ports;
-    struct sim_link *links; /* [size], by sender */
+    struct sim_link *links; /* [2 size], by sender; then credit, by who gives it */
     struct sim_rank *ranks;
     struct event *heap;
     size_t heap_used, heap_size;
@@ -148,24 +149,41 @@ static void port_move_on(struct simulation *s, int number)
     }
 }
 
-static void post(struct simulation *s, int rank, size_t count)
+static void post(struct simulation *s, struct sim_link *link, int to, double bytes)
+{
+    uint64_t sequence = link->sent++;
+    link->to_port = s->links[to].port;
+    link->bytes[sequence % s->window] = bytes;
+    link->has_come[sequence % s->window] = false;
+    link->waiting++;
+    port_move_on(s, link->port);
+}
+
+static void send(struct simulation *s, int rank, const struct step *step)
 {
     struct sim_link *link = &s->links[rank];
-    int to = s->ranks[rank].step.to;
-    uint64_t sequence = link->sent++;
-    link->to = to;
-    link->to_port = s->links[to].port;
-    link->bytes[sequence % s->window] =
-        (double)(count * s->attr->element_bytes + LINK_TRAILER_BYTES);
-    link->has_come[sequence % s->window] = false;
-    if (s->map->node_of[rank] == s->map->node_of[to]) {
+    if (s->map->node_of[rank] == s->map->node_of[step->to]) {
         /* Memory: it is there at once. Its queue pairs are passed over. */
-        link->next[sequence % s->attr->queue_pairs] += s->attr->queue_pairs;
+        link->next[link->sent++ % s->attr->queue_pairs] += s->attr->queue_pairs;
         link->there++;
         return;
     }
-    link->waiting++;
-    port_move_on(s, link->port);
+    if (step->to == step->from)
+        s->links[step->from].owed = 0; /* the trailer carries it */
+    post(s, link, step->to, (double)(step->count * s->attr->element_bytes + LINK_TRAILER_BYTES));
+}
+
+/* When half the slots are owed, a message without data gives credit back. */
+static void receive(struct simulation *s, int rank, const struct step *step)
+{
+    struct sim_link *link = &s->links[step->from];
+    link->received++;
+    if (s->map->node_of[rank] == s->map->node_of[step->from])
+        return;
+    if (++link->owed * 2 >= s->window) {
+        link->owed = 0;
+        post(s, &s->links[s->map->size + rank], step->from, 0);
+    }
 }
 
 static bool node_is_here(const struct simulation *s, int rank)
@@ -207,9 +225,9 @@ static void move_ranks_on(struct simulation *s)
             struct sim_rank *r = &s->ranks[rank];
             while (r->running && may_run(s, rank)) {
                 if (r->step.what & STEP_RECEIVE)
-                    s->links[r->step.from].received++;
+                    receive(s, rank, &r->step);
                 if (r->step.what & STEP_SEND)
-                    post(s, rank, r->step.count);
+                    send(s, rank, &r->step);
                 come_to_next(s, r);
                 moved = true;
             }
@@ -245,32 +263,34 @@ static void *take(char **at, size_t n, size_t bytes)
 static int allocate(struct simulation *s)
 {
     size_t size = (size_t)s->map->size, pairs = s->attr->queue_pairs, window = s->window;
-    s->heap_size = size * (window + 2) * 2;
-    size_t total = size * (sizeof *s->ports + sizeof *s->links + sizeof *s->ranks + sizeof(int) +
-                           pairs * 8 + window * 9 + 64) +
+    s->heap_size = size * (window + 2) * 4;
+    size_t total = size * (sizeof *s->ports + 2 * sizeof *s->links + sizeof *s->ranks +
+                           2 * (sizeof(int) + pairs * 8 + window * 9 + 64)) +
                    s->heap_size * sizeof *s->heap + 1024;
     char *at = s->block = calloc(1, total);
     if (!at)
         return -ENOMEM;
     s->ports = take(&at, size, sizeof *s->ports);
-    s->links = take(&at, size, sizeof *s->links);
+    s->links = take(&at, 2 * size, sizeof *s->links);
     s->ranks = take(&at, size, sizeof *s->ranks);
     s->heap = take(&at, s->heap_size, sizeof *s->heap);
-    for (size_t r = 0; r < size; r++) {
+    for (size_t r = 0; r < 2 * size; r++) {
         s->links[r].next = take(&at, pairs, 8);
         s->links[r].bytes = take(&at, window, 8);
         s->links[r].has_come = take(&at, window, 1);
         for (size_t q = 0; q < pairs; q++)
             s->links[r].next[q] = q;
     }
-    int *members = take(&at, size, sizeof(int));
+    int *members = take(&at, 2 * size, sizeof(int));
     for (int i = 0; i < s->map->size; i++) {
-        int rank = members[i] = s->map->members[i];
+        int rank = members[2 * i] = s->map->members[i];
+        int credit = members[2 * i + 1] = s->map->size + rank;
         int port = s->attr->port_per_rank ? rank : s->map->node_of[rank];
-        if (s->ports[port].n_links++ == 0)
-            s->ports[port].links = members + i;
+        if (s->ports[port].n_links == 0)
+            s->ports[port].links = members + 2 * i;
+        s->ports[port].n_links += 2;
         s->ports[port].wake = INFINITY;
-        s->links[rank].port = port;
+        s->links[rank].port = s->links[credit].port = port;
     }
     return 0;
 }

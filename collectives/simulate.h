@@ -5,8 +5,8 @@
  * Each port has a sender's and a receiver's side; a message of S bytes (trailer included) starts
  * when the port is free, takes the wire for g + S/beta there and S/beta at the receiver, and
  * arrives alpha after its start; it enters the wire only when its start is no later than now +
- * alpha, and the queue pairs of a port take turns. Work in a rank and in the memory of a node takes
- * no time.
+ * alpha, and the queue pairs of a port take turns. Credit that no message can carry back takes a
+ * gap of its own. Work in a rank and in the memory of a node takes no time.
  */
 #ifndef SSTAR_COLLECTIVES_SIMULATE_H
 #define SSTAR_COLLECTIVES_SIMULATE_H

@@ -10,7 +10,7 @@
 #include "transport/world.h"
 
 enum {
-    MAX_SLICES = PLAN_SLOTS / 2,
+    MAX_SLICES = PLAN_SLOTS / 4, /* more gains nothing, and costs gaps and credit */
     DEFAULT_SLICE_BYTES = 32 * 1024, /* where the wire is not known */
     MAX_SIMULATED = 200 * 1000,      /* messages of a simulation */
 };
