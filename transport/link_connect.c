@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Queue pairs of a link: made, described to the peer, connected. */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static int make_failed(struct sstar_links *links, int peer, const char *what, in
 }
 
 /* With ibv_wr_* where the device has it, as ibv_post_send wants it where not. */
-static void qp_create(struct sstar_links *links, struct nic_qp *q, struct ibv_qp_cap cap)
+static void qp_create(struct sstar_links *links, struct rc_qp *q, struct ibv_qp_cap cap)
 {
     const struct verbs *verbs = links->device->verbs;
     struct ibv_qp_init_attr_ex ex = {
@@ -72,7 +72,7 @@ static void qp_create(struct sstar_links *links, struct nic_qp *q, struct ibv_qp
     q->qp = verbs->create_qp(links->device->pd, &plain);
 }
 
-static int qp_to_init(struct sstar_links *links, struct nic_qp *q)
+static int qp_to_init(struct sstar_links *links, struct rc_qp *q)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .port_num = links->device->port,
@@ -86,10 +86,10 @@ static int qp_to_init(struct sstar_links *links, struct nic_qp *q)
 static int qp_open(struct sstar_link *link, uint32_t index)
 {
     struct sstar_links *links = link->links;
-    struct nic_qp *q = &link->qps[index];
-    uint32_t pieces = links->device->attr.max_sge < NIC_MAX_SGE
+    struct rc_qp *q = &link->qps[index];
+    uint32_t pieces = links->device->attr.max_sge < RC_MAX_SGE
                           ? (uint32_t)links->device->attr.max_sge
-                          : NIC_MAX_SGE;
+                          : RC_MAX_SGE;
     struct ibv_qp_cap cap = {.max_send_wr = send_depth(links),
                              .max_recv_wr = receive_depth(links, index) + 1,
                              .max_send_sge = pieces,
@@ -134,7 +134,7 @@ static int link_qps_open(struct sstar_link *link)
     return err;
 }
 
-int nic_open(struct sstar_links *links)
+int rc_open(struct sstar_links *links)
 {
     struct device *device = links->device;
     uint64_t entries = 16;
@@ -166,7 +166,7 @@ static uint8_t read_depth(const struct device *device)
     return (uint8_t)(depth < 1 ? 1 : depth > MAX_READ_DEPTH ? MAX_READ_DEPTH : depth);
 }
 
-void nic_introduce(const struct sstar_link *link, struct link_introduction *out)
+void rc_introduce(const struct sstar_link *link, struct link_introduction *out)
 {
     const struct device *device = link->links->device;
     out->arrival = (uint8_t)link->links->arrival;
@@ -180,7 +180,7 @@ void nic_introduce(const struct sstar_link *link, struct link_introduction *out)
         out->qps[i] = (struct qp_introduction){link->qps[i].qp->qp_num, link->qps[i].psn};
 }
 
-static int qp_connect(struct sstar_link *link, struct nic_qp *q, const struct link_introduction *it)
+static int qp_connect(struct sstar_link *link, struct rc_qp *q, const struct link_introduction *it)
 {
     const struct device *device = link->links->device;
     uint8_t mine = read_depth(device), depth = it->read_depth < mine ? it->read_depth : mine;
@@ -205,8 +205,8 @@ static int qp_connect(struct sstar_link *link, struct nic_qp *q, const struct li
     if (err)
         return err;
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
-                               .timeout = NIC_ACK_TIMEOUT,
-                               .retry_cnt = NIC_RETRY_COUNT,
+                               .timeout = RC_ACK_TIMEOUT,
+                               .retry_cnt = RC_RETRY_COUNT,
                                .rnr_retry = RNR_RETRIES,
                                .sq_psn = q->psn,
                                .max_rd_atomic = depth};
@@ -232,7 +232,7 @@ static int fit_check(struct sstar_link *link, const struct link_introduction *it
     return 0;
 }
 
-int nic_connect(struct sstar_link *link, const struct link_introduction *it)
+int rc_connect(struct sstar_link *link, const struct link_introduction *it)
 {
     struct sstar_links *links = link->links;
     int err = fit_check(link, it);
@@ -240,8 +240,8 @@ int nic_connect(struct sstar_link *link, const struct link_introduction *it)
     link->peer_control_address = it->control_address;
     link->peer_rkey = it->rkey;
     for (uint32_t i = 0; i < link->n_qps && !err; i++) {
-        struct nic_qp *q = &link->qps[i];
-        err = nic_post_receives(link, q, receive_depth(links, i));
+        struct rc_qp *q = &link->qps[i];
+        err = rc_post_receives(link, q, receive_depth(links, i));
         int refused = err ? 0 : qp_connect(link, q, it);
         if (refused)
             err = world_fail(
@@ -255,12 +255,12 @@ int nic_connect(struct sstar_link *link, const struct link_introduction *it)
     return err;
 }
 
-void nic_close(struct sstar_links *links)
+void rc_close(struct sstar_links *links)
 {
     for (int i = 0; i < links->n_links; i++) {
         struct sstar_link *link = &links->all[i];
         for (uint32_t j = 0; j < link->n_qps; j++) {
-            struct nic_qp *q = &link->qps[j];
+            struct rc_qp *q = &link->qps[j];
             if (q->qp && q->started)
                 ibv_wr_abort(q->ex);
             if (q->qp)

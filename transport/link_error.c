@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A completion with an error, in words. Of such a completion only wr_id, status, qp_num and
  * vendor_err are defined; the rest is known from what was posted. */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <stdio.h>
@@ -84,21 +84,21 @@ int link_peer_lost(const struct sstar_link *link, const char *text)
     return world_fail(world, -ECONNRESET, "%s", text); /* the first failure stays */
 }
 
-int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
+int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
 {
     struct sstar_world *world = links->world;
     const struct sstar_link *link = &links->all[wr_id_link(wc->wr_id)];
-    const struct nic_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
+    const struct rc_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
     if (world->failed)
         return world->failed;
     const struct explanation *why = explain(wc->status);
     bool receive = wc->wr_id & WR_ID_RECEIVE;
-    const struct nic_record *record = &q->records[(uint32_t)wc->wr_id & q->record_mask];
-    double patience_s = 4.096e-6 * (1u << NIC_ACK_TIMEOUT) * (NIC_RETRY_COUNT + 1);
+    const struct rc_record *record = &q->records[(uint32_t)wc->wr_id & q->record_mask];
+    double patience_s = 4.096e-6 * (1u << RC_ACK_TIMEOUT) * (RC_RETRY_COUNT + 1);
     char waited[64] = "", text[448];
     if (wc->status == IBV_WC_RETRY_EXC_ERR)
         snprintf(waited, sizeof waited, " (about %.1f s at timeout %d, retries %d)", patience_s,
-                 NIC_ACK_TIMEOUT, NIC_RETRY_COUNT);
+                 RC_ACK_TIMEOUT, RC_RETRY_COUNT);
     snprintf(
         text, sizeof text,
         "rank %d, link to rank %d (%s), device %s port %u, GID %s, queue pair 0x%x: %s of %u bytes "

@@ -6,7 +6,7 @@
  * One large message is not striped over the queue pairs: they share one port, whose wire serialises
  * the stripes and adds a gap for each, so with one port striping never pays.
  */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include <errno.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static uint32_t nic_credits(const struct sstar_link *link)
         credit = link->credited;
     uint32_t credits = link->slots - (uint32_t)(link->sent - credit);
     for (uint32_t i = 0; i < link->n_qps; i++) {
-        const struct nic_qp *q = &link->qps[i];
+        const struct rc_qp *q = &link->qps[i];
         uint32_t places = (q->depth - (q->posted - q->completed)) * link->n_qps;
         if (places < credits)
             credits = places;
@@ -56,7 +56,7 @@ static int message_place(struct sstar_link *link)
         if (link->sent - link->credited >= link->slots)
             return stall(link);
     }
-    return nic_place(&link->qps[message_qp(link)], 1) ? 0 : stall(link);
+    return rc_place(&link->qps[message_qp(link)], 1) ? 0 : stall(link);
 }
 
 static int nic_reserve(struct sstar_link *link, size_t bytes, void **payload)
@@ -81,7 +81,7 @@ static void trailer_write(struct sstar_link *link, void *to, size_t bytes)
 }
 
 /* The rest of a message: where it goes, and the accounts. `op` holds the data, trailer included. */
-static int message_build(struct sstar_link *link, struct nic_op *op, size_t bytes, int flags)
+static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes, int flags)
 {
     uint32_t qp = message_qp(link);
     uint64_t end = link->peer_slots_address + ((link->sent & link->slot_mask) + 1) * link->stride;
@@ -89,31 +89,30 @@ static int message_build(struct sstar_link *link, struct nic_op *op, size_t byte
     op->remote_address = end - op->bytes;
     op->rkey = link->peer_rkey;
     op->inline_data = true;
+    op->is_word = op->signalled = op->put = false;
+    op->immediate = 0;
     op->opcode = IBV_WR_RDMA_WRITE;
     if (link->links->arrival == ARRIVAL_BY_COMPLETION) {
         op->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         op->immediate = immediate_make(IMM_MESSAGE, (uint32_t)(link->sent + 1));
     }
     link->sent++;
-    nic_build(link, qp, op);
+    rc_build(link, qp, op, flags & SSTAR_MORE ? RC_MORE : RC_LAST);
     link->world->counters.messages++;
     link->world->counters.bytes += bytes;
-    return flags & SSTAR_MORE ? 0 : nic_ring(link);
+    return flags & SSTAR_MORE ? 0 : rc_ring(link);
 }
 
 static int nic_commit(struct sstar_link *link, size_t bytes, int flags)
 {
     char *payload = staging_slot(link);
     trailer_write(link, payload + bytes, bytes);
-    struct nic_op op;
+    struct rc_op op;
     op.sge[0] = (struct ibv_sge){.addr = (uintptr_t)payload,
                                  .length = (uint32_t)bytes + LINK_TRAILER_BYTES,
                                  .lkey = link->links->region->mr->lkey};
     op.n_sge = 1;
-    op.is_word = false;
-    op.flags = 0;
     op.ticket = 0;
-    op.put = false;
     return message_build(link, &op, bytes, flags);
 }
 
@@ -126,7 +125,8 @@ static int nic_send(struct sstar_link *link, const struct piece *pieces, int n, 
     if (link->tickets - link->tickets_done > link->ticket_mask)
         return stall(link);
     char *stage = staging_slot(link), *trailer = stage + link->stride - LINK_TRAILER_BYTES;
-    struct nic_op op = {.flags = IBV_SEND_SIGNALED};
+    struct rc_op op;
+    op.n_sge = 0;
     if (n + 1 > link->links->device->attr.max_sge)
         trailer = stage + bytes; /* more pieces than the device gathers: gathered here */
     for (int i = 0, at = 0; i < n; at += (int)pieces[i].bytes, i++) {
@@ -184,8 +184,8 @@ static int nic_receive(struct sstar_link *link, struct message *message)
     *arrived = 0;
     link->received++;
     link->links->quiet = 0;
-    nic_credited(link, le32toh(trailer->credit), 32);
-    nic_signals_credited(link, le16toh(trailer->signals), 16);
+    rc_credited(link, le32toh(trailer->credit), 32);
+    rc_signals_credited(link, le16toh(trailer->signals), 16);
     *message = (struct message){
         .data = end - LINK_TRAILER_BYTES - bytes, .bytes = bytes, .sequence = link->received};
     return 1;
@@ -195,18 +195,18 @@ static void nic_release(struct sstar_link *link, uint32_t count)
 {
     link->released += count;
     if ((link->released - link->credit_told) * 2 >= link->slots)
-        nic_tell_credit(link, false); /* an error is kept in the world */
+        rc_tell_credit(link, false); /* an error is kept in the world */
 }
 
 /* ---- one-sided ------------------------------------------------------------------------------ */
 
 /* The signal after what was built before it on the same queue pair: a count written to a word of
  * the peer, or a write without data whose completion the peer sees. */
-static void signal_build(struct sstar_link *link, uint32_t qp, uint64_t ticket)
+static void signal_build(struct sstar_link *link, uint32_t qp, uint64_t ticket,
+                         enum rc_follow follow)
 {
-    struct nic_qp *q = &link->qps[qp];
-    struct nic_op op = {
-        .rkey = link->peer_rkey, .flags = IBV_SEND_SIGNALED, .ticket = ticket, .put = true};
+    struct rc_qp *q = &link->qps[qp];
+    struct rc_op op = {.rkey = link->peer_rkey, .ticket = ticket, .put = true};
     q->signals++;
     op.remote_address = link->peer_control_address + offsetof(struct link_control, signals) +
                         qp * sizeof(struct link_word);
@@ -219,13 +219,13 @@ static void signal_build(struct sstar_link *link, uint32_t qp, uint64_t ticket)
         op.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         op.immediate = immediate_make(IMM_SIGNAL, 0);
     }
-    nic_build(link, qp, &op);
+    rc_build(link, qp, &op, follow);
 }
 
 static int one_sided_place(struct sstar_link *link, const struct one_sided *op)
 {
-    const struct nic_qp *q = &link->qps[link->next_put_qp];
-    if (link->puts_under_way >= link->puts || !nic_place(q, 2) ||
+    const struct rc_qp *q = &link->qps[link->next_put_qp];
+    if (link->puts_under_way >= link->puts || !rc_place(q, 2) ||
         link->tickets - link->tickets_done > link->ticket_mask)
         return stall(link);
     /* A signal takes a receive of the peer, which it must have posted again. */
@@ -251,13 +251,13 @@ static int one_sided_build(struct sstar_link *link, const struct one_sided *op,
     link->next_put_qp = qp + 1 == link->n_qps ? 0 : qp + 1;
     bool signal = op->flags & SSTAR_SIGNAL, is_write = opcode == IBV_WR_RDMA_WRITE;
     bool merged = signal && is_write && link->links->arrival == ARRIVAL_BY_COMPLETION;
-    struct nic_op wr = {.opcode = merged ? IBV_WR_RDMA_WRITE_WITH_IMM : opcode,
-                        .immediate = immediate_make(IMM_SIGNAL, 0),
-                        .remote_address = op->address,
-                        .rkey = op->remote->rkey,
-                        .add = op->add,
-                        .inline_data = is_write,
-                        .bytes = (uint32_t)op->bytes};
+    struct rc_op wr = {.opcode = merged ? IBV_WR_RDMA_WRITE_WITH_IMM : opcode,
+                       .immediate = immediate_make(IMM_SIGNAL, 0),
+                       .remote_address = op->address,
+                       .rkey = op->remote->rkey,
+                       .add = op->add,
+                       .inline_data = is_write,
+                       .bytes = (uint32_t)op->bytes};
     if (op->bytes > 0)
         wr.sge[wr.n_sge++] = (struct ibv_sge){.addr = (uintptr_t)op->local,
                                               .length = (uint32_t)op->bytes,
@@ -268,15 +268,15 @@ static int one_sided_build(struct sstar_link *link, const struct one_sided *op,
     if (!signal || merged) {
         wr.ticket = given;
         wr.put = true;
-        wr.flags = IBV_SEND_SIGNALED;
     }
-    nic_build(link, qp, &wr);
+    enum rc_follow follow = op->flags & SSTAR_MORE ? RC_MORE : RC_LAST;
+    rc_build(link, qp, &wr, signal && !merged ? RC_FOLLOWED : follow);
     if (signal && !merged)
-        signal_build(link, qp, given);
+        signal_build(link, qp, given, follow);
     link->world->counters.messages++;
     link->world->counters.bytes += op->bytes;
     *ticket = given;
-    return op->flags & SSTAR_MORE ? 0 : nic_ring(link);
+    return op->flags & SSTAR_MORE ? 0 : rc_ring(link);
 }
 
 static int nic_put(struct sstar_link *link, const struct one_sided *op, uint64_t *ticket)
@@ -314,7 +314,7 @@ const struct link_ops link_ops_nic = {
     .put = nic_put,
     .get = nic_get,
     .add = nic_add,
-    .ring = nic_ring,
+    .ring = rc_ring,
     .signals = nic_signals,
     .credits = nic_credits,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Building work requests, ringing for them, and accounting for what has completed. */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void stage_end(struct sstar_world *world, uint64_t *total_ns, uint64_t be
         *total_ns += clock_ns() - begun;
 }
 
-static void build_in_queue(struct nic_qp *q, const struct nic_op *op, bool inline_data)
+static void build_in_queue(struct rc_qp *q, const struct rc_op *op, bool inline_data)
 {
     struct ibv_qp_ex *ex = q->ex;
     switch (op->opcode) {
@@ -36,7 +36,7 @@ static void build_in_queue(struct nic_qp *q, const struct nic_op *op, bool inlin
     if (op->is_word) {
         ibv_wr_set_inline_data(ex, (void *)&op->word, sizeof op->word);
     } else if (inline_data) {
-        struct ibv_data_buf list[NIC_MAX_SGE];
+        struct ibv_data_buf list[RC_MAX_SGE];
         for (int i = 0; i < op->n_sge; i++)
             list[i] = (struct ibv_data_buf){(void *)(uintptr_t)op->sge[i].addr, op->sge[i].length};
         ibv_wr_set_inline_data_list(ex, (size_t)op->n_sge, list);
@@ -45,7 +45,7 @@ static void build_in_queue(struct nic_qp *q, const struct nic_op *op, bool inlin
     }
 }
 
-static void build_in_chain(struct nic_chain *chain, const struct nic_op *op, uint64_t wr_id,
+static void build_in_chain(struct rc_chain *chain, const struct rc_op *op, uint64_t wr_id,
                            unsigned int flags, bool inline_data)
 {
     int i = chain->n++;
@@ -87,11 +87,11 @@ static bool completion_explains(struct sstar_links *links)
     while ((n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, wc)) > 0)
         for (int i = 0; i < n; i++)
             if (wc[i].status != IBV_WC_SUCCESS)
-                return nic_completion_failed(links, &wc[i]) != 0;
+                return rc_completion_failed(links, &wc[i]) != 0;
     return false;
 }
 
-static int ring_failed(struct sstar_link *link, const struct nic_qp *q, int err)
+static int ring_failed(struct sstar_link *link, const struct rc_qp *q, int err)
 {
     struct sstar_world *world = link->world;
     struct device *device = link->links->device;
@@ -105,7 +105,7 @@ static int ring_failed(struct sstar_link *link, const struct nic_qp *q, int err)
         q->posted - q->completed, q->depth, strerror(err));
 }
 
-static int ring_one(struct sstar_link *link, struct nic_qp *q)
+static int ring_one(struct sstar_link *link, struct rc_qp *q)
 {
     int err = 0;
     if (q->ex) {
@@ -120,24 +120,25 @@ static int ring_one(struct sstar_link *link, struct nic_qp *q)
     return err ? ring_failed(link, q, err) : 0;
 }
 
-void nic_build(struct sstar_link *link, uint32_t qp, const struct nic_op *op)
+static void build(struct sstar_link *link, struct rc_qp *q, const struct rc_op *op, bool last)
 {
     struct sstar_world *world = link->world;
-    struct nic_qp *q = &link->qps[qp];
-    if (q->chain && q->chain->n == NIC_CHAIN)
+    if (q->chain && q->chain->n == RC_CHAIN)
         ring_one(link, q); /* an error is kept in the world */
     uint64_t begun = stage_begin(world);
     uint32_t position = q->posted++;
-    q->records[position & q->record_mask] = (struct nic_record){
+    q->records[position & q->record_mask] = (struct rc_record){
         .ticket = op->ticket, .bytes = op->bytes, .opcode = (uint8_t)op->opcode, .put = op->put};
-    unsigned int flags = op->flags;
-    if (++q->unsignalled >= q->signal_every)
-        flags |= IBV_SEND_SIGNALED;
-    if (flags & IBV_SEND_SIGNALED)
+    q->ticket_unsignalled |= op->ticket != 0;
+    unsigned int flags = 0;
+    if (++q->unsignalled >= q->signal_every || op->signalled || (last && q->ticket_unsignalled)) {
+        flags = IBV_SEND_SIGNALED;
         q->unsignalled = 0;
+        q->ticket_unsignalled = false;
+    }
     bool inline_data =
         op->inline_data && op->n_sge > 0 && op->bytes <= link->links->device->max_inline;
-    uint64_t wr_id = wr_id_of(link, qp, position);
+    uint64_t wr_id = wr_id_of(link, q->index, position);
     if (q->ex) {
         if (!q->started)
             ibv_wr_start(q->ex);
@@ -148,31 +149,54 @@ void nic_build(struct sstar_link *link, uint32_t qp, const struct nic_op *op)
     } else {
         build_in_chain(q->chain, op, wr_id, flags, inline_data);
     }
-    link->pending |= 1u << qp;
-    link->links->any_pending = true;
     world->counters.wqes++;
     stage_end(world, &world->counters.build_ns, begun);
 }
 
-int nic_ring(struct sstar_link *link)
+static void build_held(struct sstar_link *link, struct rc_qp *q, bool last)
+{
+    if (!q->is_held)
+        return;
+    q->is_held = false;
+    build(link, q, &q->held, last);
+}
+
+void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow)
+{
+    struct rc_qp *q = &link->qps[qp];
+    build_held(link, q, false);
+    if (follow == RC_MORE) {
+        size_t unused = sizeof op->sge[0] * (size_t)(RC_MAX_SGE - op->n_sge);
+        memcpy(&q->held, op, sizeof *op - unused); /* the pieces stand last */
+        q->is_held = true;
+    } else {
+        build(link, q, op, follow == RC_LAST);
+    }
+    link->pending |= 1u << qp;
+    link->links->any_pending = true;
+}
+
+int rc_ring(struct sstar_link *link)
 {
     uint32_t pending = link->pending;
     if (!pending)
         return 0;
     struct sstar_world *world = link->world;
-    uint64_t begun = stage_begin(world);
     int err = 0;
     link->pending = 0;
+    for (uint32_t rest = pending; rest; rest &= rest - 1)
+        build_held(link, &link->qps[__builtin_ctz(rest)], true);
+    uint64_t begun = stage_begin(world);
     for (; pending && !err; pending &= pending - 1)
         err = ring_one(link, &link->qps[__builtin_ctz(pending)]);
     stage_end(world, &world->counters.ring_ns, begun);
     return err;
 }
 
-void nic_complete(struct sstar_link *link, struct nic_qp *q, uint32_t position)
+void rc_complete(struct sstar_link *link, struct rc_qp *q, uint32_t position)
 {
     for (; q->completed != position + 1; q->completed++) {
-        const struct nic_record *record = &q->records[q->completed & q->record_mask];
+        const struct rc_record *record = &q->records[q->completed & q->record_mask];
         if (!record->ticket)
             continue;
         link->puts_under_way -= record->put;
@@ -187,7 +211,7 @@ void nic_complete(struct sstar_link *link, struct nic_qp *q, uint32_t position)
     }
 }
 
-int nic_post_receives(struct sstar_link *link, struct nic_qp *q, uint32_t n)
+int rc_post_receives(struct sstar_link *link, struct rc_qp *q, uint32_t n)
 {
     struct ibv_recv_wr wr[LINK_POLL_BATCH], *bad;
     while (n > 0) {

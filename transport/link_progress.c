@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Moving links through the NIC on: completions, arrivals, credit. */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <string.h>
@@ -24,17 +24,17 @@ static void count_advance(uint64_t *count, uint32_t value, uint32_t bits, uint32
         *count += ahead;
 }
 
-void nic_credited(struct sstar_link *link, uint32_t credit, uint32_t bits)
+void rc_credited(struct sstar_link *link, uint32_t credit, uint32_t bits)
 {
     count_advance(&link->credited, credit, bits, link->slots);
 }
 
-void nic_signals_credited(struct sstar_link *link, uint32_t count, uint32_t bits)
+void rc_signals_credited(struct sstar_link *link, uint32_t count, uint32_t bits)
 {
     count_advance(&link->signals_credited, count, bits, link->puts);
 }
 
-int nic_tell_credit(struct sstar_link *link, bool force)
+int rc_tell_credit(struct sstar_link *link, bool force)
 {
     uint64_t messages = link->released - link->credit_told;
     uint64_t signals = link->signals_seen - link->signals_told;
@@ -44,14 +44,14 @@ int nic_tell_credit(struct sstar_link *link, bool force)
         link->credit_due = false;
         return 0;
     }
-    if (!nic_place(&link->qps[0], 1)) {
+    if (!rc_place(&link->qps[0], 1)) {
         link->credit_due = link->links->any_credit_due = true;
         return 0;
     }
     link->credit_due = false;
-    struct nic_op op = {.rkey = link->peer_rkey,
-                        .remote_address =
-                            link->peer_control_address + offsetof(struct link_control, credit)};
+    struct rc_op op = {.rkey = link->peer_rkey,
+                       .remote_address =
+                           link->peer_control_address + offsetof(struct link_control, credit)};
     if (link->links->arrival == ARRIVAL_IN_MEMORY) {
         op.opcode = IBV_WR_RDMA_WRITE;
         op.is_word = true;
@@ -66,9 +66,9 @@ int nic_tell_credit(struct sstar_link *link, bool force)
     }
     link->credit_told = link->released;
     link->signals_told = link->signals_seen;
-    nic_build(link, 0, &op);
+    rc_build(link, 0, &op, RC_LAST);
     link->world->counters.credits++;
-    return nic_ring(link);
+    return rc_ring(link);
 }
 
 static int tell_all(struct sstar_links *links, bool force)
@@ -78,7 +78,7 @@ static int tell_all(struct sstar_links *links, bool force)
     for (int i = 0; i < links->n_links && !err; i++) {
         struct sstar_link *link = &links->all[i];
         if (!link->local && (force || link->credit_due))
-            err = nic_tell_credit(link, force);
+            err = rc_tell_credit(link, force);
     }
     return err;
 }
@@ -114,15 +114,15 @@ static void arrived(struct sstar_link *link, uint32_t immediate)
             link->credit_due = link->links->any_credit_due = true;
         break;
     case IMM_CREDIT:
-        nic_credited(link, value & mask, CREDIT_BITS);
-        nic_signals_credited(link, value >> CREDIT_BITS, CREDIT_BITS);
+        rc_credited(link, value & mask, CREDIT_BITS);
+        rc_signals_credited(link, value >> CREDIT_BITS, CREDIT_BITS);
         break;
     default:
         break;
     }
 }
 
-static int receive_done(struct sstar_link *link, struct nic_qp *q, const struct ibv_wc *wc)
+static int receive_done(struct sstar_link *link, struct rc_qp *q, const struct ibv_wc *wc)
 {
     /* Posted again before the credit for it can go out, but for a batch that is posted beyond need.
      */
@@ -132,18 +132,18 @@ static int receive_done(struct sstar_link *link, struct nic_qp *q, const struct 
         return 0;
     uint32_t n = q->receives_due;
     q->receives_due = 0;
-    return nic_post_receives(link, q, n);
+    return rc_post_receives(link, q, n);
 }
 
 static int completion(struct sstar_links *links, const struct ibv_wc *wc)
 {
     if (wc->status != IBV_WC_SUCCESS)
-        return nic_completion_failed(links, wc);
+        return rc_completion_failed(links, wc);
     struct sstar_link *link = &links->all[wr_id_link(wc->wr_id)];
-    struct nic_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
+    struct rc_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
     if (wc->wr_id & WR_ID_RECEIVE)
         return receive_done(link, q, wc);
-    nic_complete(link, q, (uint32_t)wc->wr_id);
+    rc_complete(link, q, (uint32_t)wc->wr_id);
     return 0;
 }
 
@@ -168,11 +168,11 @@ static int ring_all(struct sstar_links *links)
     links->any_pending = false;
     for (int i = 0; i < links->n_links && !err; i++)
         if (links->all[i].pending)
-            err = nic_ring(&links->all[i]);
+            err = rc_ring(&links->all[i]);
     return err;
 }
 
-int nic_progress(struct sstar_links *links)
+int rc_progress(struct sstar_links *links)
 {
     struct ibv_wc wc[LINK_POLL_BATCH];
     int events = 0, n = LINK_POLL_BATCH, err = 0;
@@ -208,25 +208,25 @@ static bool drained(const struct sstar_link *link)
     return true;
 }
 
-int nic_drain(struct sstar_link *link)
+int rc_drain(struct sstar_link *link)
 {
     /* A write without data, signalled, behind what has been posted unsignalled. */
-    struct nic_op op = {.opcode = IBV_WR_RDMA_WRITE,
-                        .rkey = link->peer_rkey,
-                        .remote_address = link->peer_control_address,
-                        .flags = IBV_SEND_SIGNALED};
+    struct rc_op op = {.opcode = IBV_WR_RDMA_WRITE,
+                       .rkey = link->peer_rkey,
+                       .remote_address = link->peer_control_address,
+                       .signalled = true};
     struct waiter w = wait_begin(link->world, "an empty send queue", link->peer, link->sent);
     uint32_t todo = (1u << link->n_qps) - 1;
     int err = 0;
     while (!err && (todo || !drained(link))) {
         for (uint32_t i = 0; i < link->n_qps; i++) {
-            if (!(todo & 1u << i) || !nic_place(&link->qps[i], 1))
+            if (!(todo & 1u << i) || !rc_place(&link->qps[i], 1))
                 continue;
             todo &= ~(1u << i);
-            if (link->qps[i].unsignalled > 0)
-                nic_build(link, i, &op);
+            if (link->qps[i].unsignalled > 0 || link->qps[i].is_held)
+                rc_build(link, i, &op, RC_LAST);
         }
-        int events = nic_progress(link->links);
+        int events = rc_progress(link->links);
         if (events < 0)
             return events;
         if (events > 0)

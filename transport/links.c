@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of links: opening, closing, moving on. */
-#include "transport/nic.h"
+#include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -141,7 +141,7 @@ static int device_prepare(struct sstar_links *links)
     if (err)
         return err;
     err = region_bind(links->region);
-    return err ? err : nic_open(links);
+    return err ? err : rc_open(links);
 }
 
 static int links_make(struct sstar_links *links, const int *peers, int n)
@@ -186,7 +186,7 @@ static void introduce(const struct sstar_links *links, int status, struct link_i
         blocks[rank].slots_address = (uintptr_t)link->recv_slots;
         blocks[rank].control_address = (uintptr_t)link->control;
         if (!link->local)
-            nic_introduce(link, &blocks[rank]);
+            rc_introduce(link, &blocks[rank]);
     }
 }
 
@@ -252,7 +252,7 @@ static int links_connect(struct sstar_links *links, int status)
     for (int i = 0; i < links->n_links && !err && !status; i++) {
         struct sstar_link *link = &links->all[i];
         const struct link_introduction *it = &theirs[link->peer];
-        err = link->local ? local_connect(link, it) : nic_connect(link, it);
+        err = link->local ? local_connect(link, it) : rc_connect(link, it);
     }
     free(mine);
     free(theirs);
@@ -264,7 +264,7 @@ static int links_connect(struct sstar_links *links, int status)
 
 static void links_free(struct sstar_links *links)
 {
-    nic_close(links);
+    rc_close(links);
     for (int i = 0; i < links->n_links; i++) {
         free(links->all[i].ticket_done);
         free(links->all[i].arrived);
@@ -319,8 +319,8 @@ void sstar_links_close(struct sstar_links *links)
     /* Peers may wait to learn that all was consumed. What was posted must have left before the
      * queue pairs go, and all must be done with our memory. */
     for (int i = 0; i < links->n_links && !world->failed; i++)
-        if (!links->all[i].local && nic_tell_credit(&links->all[i], true) == 0)
-            nic_drain(&links->all[i]);
+        if (!links->all[i].local && rc_tell_credit(&links->all[i], true) == 0)
+            rc_drain(&links->all[i]);
     if (!world->failed)
         sstar_barrier(world);
     unlist(links);
@@ -347,7 +347,7 @@ int sstar_links_progress(struct sstar_links *links)
 {
     if (links->world->failed)
         return links->world->failed;
-    return links->cq ? nic_progress(links) : 0;
+    return links->cq ? rc_progress(links) : 0;
 }
 
 int links_progress_all(struct sstar_world *world)

@@ -53,7 +53,7 @@ struct link_introduction {
     struct qp_introduction qps[LINK_MAX_QPS];
 };
 
-struct nic_qp;
+struct rc_qp;
 
 /* A one-sided operation, checked. */
 struct one_sided {
@@ -105,7 +105,7 @@ struct sstar_link {
     char *staging;
     uint64_t peer_slots_address, peer_control_address;
     uint32_t peer_rkey;
-    struct nic_qp *qps;
+    struct rc_qp *qps;
     uint32_t n_qps;
     uint32_t pending; /* bit q: work requests built on queue pair q, not yet rung for */
     uint32_t next_put_qp;
@@ -152,17 +152,17 @@ static inline char *link_recv_slot(const struct sstar_link *link, uint64_t index
 /* ---- link_connect.c ------------------------------------------------------------------------- */
 
 /* The completion queue of the set and the queue pairs of its links, up to INIT. */
-int nic_open(struct sstar_links *links);
-void nic_introduce(const struct sstar_link *link, struct link_introduction *out);
+int rc_open(struct sstar_links *links);
+void rc_introduce(const struct sstar_link *link, struct link_introduction *out);
 /* To RTR and RTS, with the receives posted. */
-int nic_connect(struct sstar_link *link, const struct link_introduction *peer);
-void nic_close(struct sstar_links *links);
+int rc_connect(struct sstar_link *link, const struct link_introduction *peer);
+void rc_close(struct sstar_links *links);
 
 /* ---- link_nic.c ----------------------------------------------------------------------------- */
 
-int nic_progress(struct sstar_links *links);
+int rc_progress(struct sstar_links *links);
 /* Wait until the NIC has taken and finished all that was posted. */
-int nic_drain(struct sstar_link *link);
+int rc_drain(struct sstar_link *link);
 
 /* ---- link_error.c --------------------------------------------------------------------------- */
 
@@ -170,6 +170,6 @@ int nic_drain(struct sstar_link *link);
  * that a rank died. Returns the world's failure. */
 int link_peer_lost(const struct sstar_link *link, const char *text);
 /* The world fails because of this completion. Returns the code. */
-int nic_completion_failed(struct sstar_links *links, const struct ibv_wc *wc);
+int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *wc);
 
 #endif

@@ -6,62 +6,65 @@
  * Building and ringing are apart. Where the device has ibv_wr_*, requests are built in the queue
  * between ibv_wr_start and ibv_wr_complete; where it has not, they are chained and posted at once.
  */
-#ifndef SSTAR_TRANSPORT_NIC_H
-#define SSTAR_TRANSPORT_NIC_H
+#ifndef SSTAR_TRANSPORT_RC_H
+#define SSTAR_TRANSPORT_RC_H
 
 #include "transport/links.h"
 #include <endian.h>
 
-enum { NIC_MAX_SGE = LINK_MAX_PIECES + 1, NIC_CHAIN = 64 };
+enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64 };
 /* A dead peer is noticed after 4.096 us * 2^timeout * (retries + 1): half a second; NICs that round
  * the timeout up take up to four times that. */
-enum { NIC_ACK_TIMEOUT = 14, NIC_RETRY_COUNT = 6 };
+enum { RC_ACK_TIMEOUT = 14, RC_RETRY_COUNT = 6 };
 
 /* What was asked for, for tickets and for the sentence should it fail. */
-struct nic_record {
+struct rc_record {
     uint64_t ticket; /* 0: none */
     uint32_t bytes;
     uint8_t opcode;
     bool put; /* counts among the puts under way */
 };
 
-struct nic_chain {
+struct rc_chain {
     int n;
-    struct ibv_send_wr wr[NIC_CHAIN];
-    struct ibv_sge sge[NIC_CHAIN][NIC_MAX_SGE];
-    uint64_t word[NIC_CHAIN]; /* inline words must stay until they are posted */
+    struct ibv_send_wr wr[RC_CHAIN];
+    struct ibv_sge sge[RC_CHAIN][RC_MAX_SGE];
+    uint64_t word[RC_CHAIN]; /* inline words must stay until they are posted */
 };
 
-struct nic_qp {
-    struct ibv_qp *qp;
-    struct ibv_qp_ex *ex;    /* NULL: no ibv_wr_* */
-    struct nic_chain *chain; /* where ex is NULL */
-    bool started;            /* between ibv_wr_start and ibv_wr_complete */
-    uint32_t index, psn;
-    uint32_t posted, completed; /* send requests, counted for ever */
-    uint32_t depth;             /* of the send queue */
-    uint32_t unsignalled, signal_every;
-    struct nic_record *records; /* ring of record_mask + 1 */
-    uint32_t record_mask;
-    uint32_t receives_due, receive_batch;
-    uint64_t signals; /* raised at the peer through this queue pair */
-};
-
-struct nic_op {
+struct rc_op {
     enum ibv_wr_opcode opcode;
     uint64_t remote_address;
     uint32_t rkey;
     uint32_t immediate;
     uint64_t add;
-    struct ibv_sge sge[NIC_MAX_SGE];
-    int n_sge;
     bool inline_data; /* may be sent inline */
     bool is_word;     /* the data is `word`, sent inline */
+    bool signalled;   /* whatever else is said of that */
     uint64_t word;
     uint32_t bytes;
-    unsigned int flags; /* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
     uint64_t ticket;
     bool put;
+    int n_sge;
+    struct ibv_sge sge[RC_MAX_SGE]; /* last: most are unused */
+};
+
+struct rc_qp {
+    struct ibv_qp *qp;
+    struct ibv_qp_ex *ex;   /* NULL: no ibv_wr_* */
+    struct rc_chain *chain; /* where ex is NULL */
+    bool started;           /* between ibv_wr_start and ibv_wr_complete */
+    uint32_t index, psn;
+    uint32_t posted, completed; /* send requests, counted for ever */
+    uint32_t depth;             /* of the send queue */
+    uint32_t unsignalled, signal_every;
+    bool ticket_unsignalled; /* a ticket waits for a signalled request behind it */
+    bool is_held;            /* `held` was built with SSTAR_MORE and is not yet in the queue */
+    struct rc_op held;
+    struct rc_record *records; /* ring of record_mask + 1 */
+    uint32_t record_mask;
+    uint32_t receives_due, receive_batch;
+    uint64_t signals; /* raised at the peer through this queue pair */
 };
 
 /* wr_id: receive(1 bit) | index of the link | index of the queue pair | position in its queue */
@@ -96,23 +99,29 @@ static inline uint32_t immediate_make(enum immediate_kind kind, uint32_t value)
     return (uint32_t)kind << 30 | (value & 0x3fffffff);
 }
 
-static inline bool nic_place(const struct nic_qp *qp, uint32_t n)
+static inline bool rc_place(const struct rc_qp *qp, uint32_t n)
 {
-    return qp->posted - qp->completed + n <= qp->depth;
+    return qp->posted + qp->is_held - qp->completed + n <= qp->depth;
 }
 
-/* Build; the caller has made sure of a place. */
-void nic_build(struct sstar_link *link, uint32_t qp, const struct nic_op *op);
+/*
+ * Build; the caller has made sure of a place. Completions are signalled every quarter of the queue,
+ * and on the last request of a doorbell if a ticket waits for it. So one that more may follow is
+ * held back until the next is built or the doorbell is rung: only then is it known which one is the
+ * last.
+ */
+enum rc_follow { RC_LAST, RC_FOLLOWED, RC_MORE };
+void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow);
 /* Ring for all that was built on this link. */
-int nic_ring(struct sstar_link *link);
+int rc_ring(struct sstar_link *link);
 /* All send requests up to `position` are complete. */
-void nic_complete(struct sstar_link *link, struct nic_qp *qp, uint32_t position);
+void rc_complete(struct sstar_link *link, struct rc_qp *qp, uint32_t position);
 /* Post `n` receives without data. */
-int nic_post_receives(struct sstar_link *link, struct nic_qp *qp, uint32_t n);
+int rc_post_receives(struct sstar_link *link, struct rc_qp *qp, uint32_t n);
 /* Tell the peer what has been released, if it does not know; force: however little. */
-int nic_tell_credit(struct sstar_link *link, bool force);
+int rc_tell_credit(struct sstar_link *link, bool force);
 /* A count of ours that came back from the peer. */
-void nic_credited(struct sstar_link *link, uint32_t credit, uint32_t bits);
-void nic_signals_credited(struct sstar_link *link, uint32_t count, uint32_t bits);
+void rc_credited(struct sstar_link *link, uint32_t credit, uint32_t bits);
+void rc_signals_credited(struct sstar_link *link, uint32_t count, uint32_t bits);
 
 #endif
