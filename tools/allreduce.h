@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* What `sstar allreduce` measures. Private to tools/allreduce*.c. */
+/* sstar allreduce: its arguments (allreduce.c), its run (allreduce_run.c), what it measures. */
 #ifndef SSTAR_TOOLS_ALLREDUCE_H
 #define SSTAR_TOOLS_ALLREDUCE_H
 
-#include "collectives/collectives.h"
+#include "collectives/reduce.h"
+#include "tools/tool.h"
+
+enum { N_ALGORITHMS = 3 };
+
+struct allreduce_arguments {
+    struct common_options common;
+    uint64_t begin_bytes, end_bytes, step_bytes; /* step 0: by the factor */
+    uint32_t factor, iterations, warmup, slice_bytes;
+    bool check;
+    bool types[REDUCE_TYPES], ops[REDUCE_OPS], algorithms[N_ALGORITHMS];
+};
+/* Measure what is asked for; rank 0 prints and writes. 0 with the exit status, or a negative errno
+ * whose sentence the world has. */
+int allreduce_run(struct sstar_world *world, const struct allreduce_arguments *arguments,
+                  int *status);
 
 /* One size of one plan. */
 struct allreduce_trial {
