@@ -106,14 +106,20 @@ static uint64_t bytes_moved(const struct control *control)
     return moved;
 }
 
-/* Wait for something to move. */
+/* Wait for something to move. Rank 0 knows who is missing, so its sentence shall come before those
+ * of the others, which wait two seconds more. */
 static int step(struct waiter *w, uint64_t *moved)
 {
-    uint64_t now = bytes_moved(w->world->control);
+    const struct sstar_world *world = w->world;
+    uint64_t now = bytes_moved(world->control);
     if (now != *moved)
         wait_progress(w);
     *moved = now;
-    return wait_sleep(w);
+    bool first = w->started_ns == 0;
+    int err = wait_sleep(w);
+    if (first && world->rank != 0)
+        w->deadline_ns += 2000000000u;
+    return err;
 }
 
 /* After a failure: let the frame that is half sent get through, so that the notice that follows it
@@ -255,9 +261,6 @@ static int exchange_with_root(struct exchange *x)
         wait_begin(x->world, operation_name(x->frame.operation), -1, x->frame.sequence);
     uint64_t moved = c->moved;
     int err = 0;
-    /* Rank 0 knows who is missing, so its sentence shall come first. */
-    w.started_ns = w.looked_ns = clock_ns();
-    w.deadline_ns = w.started_ns + (uint64_t)((x->world->config.timeout_s + 2) * 1e9);
     c->target = x->receive;
     c->target_bytes = (size_t)x->world->size * x->block_bytes;
     send_frame(c, &x->frame, &piece, x->frame.bytes ? 1 : 0);

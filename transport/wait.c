@@ -129,8 +129,9 @@ int wait_step(struct waiter *w)
 
 int wait_sleep(struct waiter *w)
 {
-    int err = look(w, clock_ns());
-    return err < 0 ? err : control_sleep(w->world, 100 * 1000);
+    /* In this order: a look after which we slept could have made the condition true. */
+    int err = control_sleep(w->world, 100 * 1000);
+    return err < 0 ? err : look(w, clock_ns());
 }
 
 void wait_progress(struct waiter *w)

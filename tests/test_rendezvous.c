@@ -1,0 +1,863 @@
+/* SPDX-License-Identifier: MIT */
+/* Meeting, the map of ranks, the exchange, and who is refused. Deaths are in test_deaths.c. */
+#include "tests/crew.h"
+#include "transport/control.h"
+#include "transport/rank_map.h"
+#include "transport/rendezvous_io.h"
+#include "transport/wait.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- the world works
+ * ----------------------------------------------------------------------------- */
+
+struct plan {
+    enum loop_choice choice;
+    size_t block_bytes;
+    int rounds;
+};
+
+/* What rank `from` sends to rank `to` at place `i`. */
+static uint8_t pattern(int from, int to, size_t i)
+{
+    return (uint8_t)(from * 31 + to * 7 + (int)(i % 251) + 1);
+}
+
+static int check_allgather(struct sstar_world *world, size_t bytes)
+{
+    const int rank = sstar_rank(world), size = sstar_size(world);
+    uint8_t *all = malloc((size_t)size * bytes + 1), *mine = malloc(bytes + 1);
+    for (size_t i = 0; i < bytes; i++)
+        mine[i] = pattern(rank, 0, i);
+    int bad = sstar_allgather(world, mine, bytes, all) < 0;
+    for (int from = 0; from < size && !bad; from++)
+        for (size_t i = 0; i < bytes && !bad; i++)
+            bad = all[(size_t)from * bytes + i] != pattern(from, 0, i);
+    free(all);
+    free(mine);
+    return bad ? crew_complain(rank, "allgather of %zu bytes: %s", bytes, sstar_last_error(world))
+               : 0;
+}
+
+static int check_alltoall(struct sstar_world *world, size_t bytes)
+{
+    const int rank = sstar_rank(world), size = sstar_size(world);
+    uint8_t *send = malloc((size_t)size * bytes + 1), *receive = malloc((size_t)size * bytes + 1);
+    for (int to = 0; to < size; to++)
+        for (size_t i = 0; i < bytes; i++)
+            send[(size_t)to * bytes + i] = pattern(rank, to, i);
+    int bad = sstar_alltoall_blocks(world, send, bytes, receive) < 0;
+    for (int from = 0; from < size && !bad; from++)
+        for (size_t i = 0; i < bytes && !bad; i++)
+            bad = receive[(size_t)from * bytes + i] != pattern(from, rank, i);
+    free(send);
+    free(receive);
+    return bad ? crew_complain(rank, "alltoall of %zu bytes: %s", bytes, sstar_last_error(world))
+               : 0;
+}
+
+static int work(const struct sstar_config *config, void *arg)
+{
+    const struct plan *plan = arg;
+    struct sstar_world *world;
+    char error[512];
+    if (world_open_over(&world, config, plan->choice, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    int bad = sstar_rank(world) != config->rank || sstar_size(world) != config->size;
+    for (int i = 0; i < plan->rounds && !bad; i++) {
+        bad |= sstar_barrier(world) < 0;
+        bad = bad || check_allgather(world, plan->block_bytes);
+        bad = bad || check_alltoall(world, plan->block_bytes);
+    }
+    sstar_world_close(world);
+    return bad;
+}
+
+static void run_sizes(const struct plan *plan, int largest, bool threads)
+{
+    for (int size = 1; size <= largest; size++) {
+        struct sstar_config config;
+        int results[CREW_MAX];
+        crew_config(&config, size);
+        (threads ? crew_threads : crew_processes)(&config, work, (void *)plan, results);
+        for (int r = 0; r < size; r++)
+            assert_int_equal(results[r], 0);
+    }
+}
+
+static void test_threads(void **state)
+{
+    const struct plan plan = {*(enum loop_choice *)*state, 40, 5};
+    run_sizes(&plan, 8, true);
+}
+
+static void test_processes(void **state)
+{
+    const struct plan plan = {*(enum loop_choice *)*state, 40, 5};
+    run_sizes(&plan, 8, false);
+}
+
+static void test_large(void **state)
+{
+    struct plan plan = {*(enum loop_choice *)*state, (3u << 20) + 5, 2};
+    run_sizes(&plan, 3, true);
+    plan.block_bytes = 0;
+    run_sizes(&plan, 3, true);
+    plan.block_bytes = 1;
+    run_sizes(&plan, 3, true);
+}
+
+/* Several worlds at a time, and one after the other at the same port. */
+static int two_worlds(const struct sstar_config *config, void *arg)
+{
+    struct sstar_config other = *config;
+    other.root_port = *(int *)arg;
+    struct sstar_world *a, *b;
+    char error[512];
+    for (int round = 0; round < 3; round++) {
+        if (sstar_world_open(&a, config, error, sizeof(error)) < 0)
+            return crew_complain(config->rank, "first: %s", error);
+        if (sstar_world_open(&b, &other, error, sizeof(error)) < 0)
+            return crew_complain(config->rank, "second: %s", error);
+        int bad = check_allgather(a, 8) || check_alltoall(b, 8) || check_allgather(a, 8);
+        sstar_world_close(a);
+        bad = bad || check_allgather(b, 8);
+        sstar_world_close(b);
+        if (bad)
+            return 1;
+    }
+    return 0;
+}
+
+static void test_two_worlds(void **state)
+{
+    (void)state;
+    struct sstar_config config, other;
+    int results[CREW_MAX];
+    crew_config(&config, 3);
+    crew_config(&other, 3);
+    assert_int_not_equal(config.root_port, other.root_port);
+    crew_threads(&config, two_worlds, &other.root_port, results);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(results[r], 0);
+}
+
+/* ---- the map
+ * ------------------------------------------------------------------------------------- */
+
+struct map_case {
+    const char *hosts; /* one letter per rank */
+    int ranks_per_node;
+    const char *nodes, *locals; /* one digit per rank */
+};
+
+static const struct map_case map_cases[] = {
+    {"a", 0, "0", "0"},
+    {"aaaa", 0, "0000", "0123"},
+    {"aaaaa", 2, "00112", "01010"},
+    {"aaaaaaaa", 4, "00001111", "01230123"},
+    {"aabb", 0, "0011", "0101"},
+    {"abab", 0, "0101", "0011"},
+    {"abab", 1, "0123", "0000"},
+    {"aaabbb", 2, "001223", "010010"},
+    {"babaaba", 2, "0101232", "0011001"},
+    {"aaa", 3, "000", "012"},
+};
+
+static void check_map(const struct map_case *c)
+{
+    const int size = (int)strlen(c->hosts);
+    struct hello hellos[16];
+    memset(hellos, 0, sizeof(hellos));
+    for (int r = 0; r < size; r++) {
+        hellos[r].boot_id[0] = c->hosts[r];
+        hellos[r].pid = 1000 + r;
+        snprintf(hellos[r].host, sizeof(hellos[r].host), "host-%c", c->hosts[r]);
+    }
+    for (int rank = 0; rank < size; rank++) {
+        struct sstar_world world = {
+            .rank = rank, .size = size, .config.ranks_per_node = c->ranks_per_node};
+        assert_int_equal(rank_map(&world, hellos), 0);
+        int here = 0;
+        for (int r = 0; r < size; r++) {
+            assert_int_equal(sstar_node_of(&world, r), c->nodes[r] - '0');
+            assert_int_equal(sstar_local_rank_of(&world, r), c->locals[r] - '0');
+            assert_int_equal(sstar_rank_at(&world, c->nodes[r] - '0', c->locals[r] - '0'), r);
+            assert_int_equal(world.ranks[r].same_host, c->hosts[r] == c->hosts[rank]);
+            assert_int_equal(world.ranks[r].pid, 1000 + r);
+            here += c->hosts[r] == c->hosts[rank];
+        }
+        assert_int_equal(world.ranks_on_host, here);
+        int total = 0;
+        for (int node = 0; node < sstar_node_count(&world); node++)
+            total += sstar_local_size_of(&world, node);
+        assert_int_equal(total, size);
+        free(world.ranks);
+        free(world.node_members);
+        free(world.node_first_member);
+    }
+}
+
+static void test_map(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(map_cases) / sizeof(map_cases[0]); i++)
+        check_map(&map_cases[i]);
+}
+
+static void test_host_needs_all_three(void **state)
+{
+    (void)state;
+    struct hello hellos[5];
+    memset(hellos, 0, sizeof(hellos));
+    for (int r = 0; r < 4; r++)
+        strcpy(hellos[r].boot_id, "boot");
+    hellos[1].pid_namespace = 5;
+    hellos[2].uid = 5;
+    strcpy(hellos[3].boot_id, "other");
+    hellos[4].boot_id[0] = '\0'; /* unknown is like nobody */
+    struct sstar_world world = {.size = 5};
+    assert_int_equal(rank_map(&world, hellos), 0);
+    assert_int_equal(sstar_node_count(&world), 5);
+    assert_int_equal(world.ranks_on_host, 1);
+    free(world.ranks);
+    free(world.node_members);
+    free(world.node_first_member);
+}
+
+/* ---- refusals
+ * ------------------------------------------------------------------------------------ */
+
+/* Rank 0 of a world of two, in a thread of its own. */
+struct root {
+    pthread_t thread;
+    struct sstar_config config;
+    int result;
+    char error[512];
+};
+
+static void *root_main(void *arg)
+{
+    struct root *root = arg;
+    struct sstar_world *world;
+    root->result = sstar_world_open(&world, &root->config, root->error, sizeof(root->error));
+    if (root->result == 0)
+        sstar_world_close(world);
+    return NULL;
+}
+
+static void root_start(struct root *root)
+{
+    memset(root, 0, sizeof(*root));
+    crew_config(&root->config, 2);
+    root->config.log_level = SSTAR_LOG_NONE;
+    assert_int_equal(pthread_create(&root->thread, NULL, root_main, root), 0);
+}
+
+static void root_join(struct root *root)
+{
+    pthread_join(root->thread, NULL);
+}
+
+static int connect_to(const struct root *root)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)root->config.root_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < 5000; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd >= 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+            return fd;
+        close(fd);
+        usleep(2000);
+    }
+    fail_msg("rank 0 does not listen");
+    return -1;
+}
+
+static void rank_one(struct hello *hello, const struct root *root)
+{
+    struct sstar_config config = root->config;
+    config.rank = 1;
+    hello_fill(hello, &config);
+}
+
+static int say_hello(const struct root *root, const struct hello *hello, size_t bytes)
+{
+    int fd = connect_to(root);
+    struct hello wire = *hello;
+    hello_swap(&wire);
+    struct hello_prefix prefix = {htole32(RENDEZVOUS_MAGIC), htole32((uint32_t)bytes)};
+    uint64_t deadline = clock_ns() + 20000000000u;
+    assert_int_equal(write_all(fd, &prefix, sizeof(prefix), deadline), 0);
+    assert_int_equal(write_all(fd, &wire, bytes, deadline), 0);
+    return fd;
+}
+
+static void expect_refusal(const struct root *root, const struct hello *hello, size_t bytes,
+                           const char *says)
+{
+    int fd = say_hello(root, hello, bytes);
+    struct welcome welcome;
+    assert_int_equal(receive_welcome(fd, &welcome, clock_ns() + 20000000000u), 0);
+    close(fd);
+    assert_true(welcome.code < 0);
+    if (!strstr(welcome.text, says))
+        fail_msg("\"%s\" does not say \"%s\"", welcome.text, says);
+}
+
+static void change_version(struct hello *h)
+{
+    h->version = 7;
+}
+static void change_program(struct hello *h)
+{
+    strcpy(h->program, "9.9.9");
+}
+static void change_struct(struct hello *h)
+{
+    h->struct_size = 300;
+}
+static void change_size(struct hello *h)
+{
+    h->size = 3;
+}
+static void change_rank(struct hello *h)
+{
+    h->rank = 2;
+}
+static void change_to_root(struct hello *h)
+{
+    h->rank = 0;
+}
+static void change_nodes(struct hello *h)
+{
+    h->ranks_per_node = 1;
+}
+static void change_wire(struct hello *h)
+{
+    double alpha = 12;
+    memcpy(&h->wire[0], &alpha, sizeof(alpha));
+}
+static void change_ports(struct hello *h)
+{
+    h->port_per_rank = 1;
+}
+static void change_queue_pairs(struct hello *h)
+{
+    h->queue_pairs = 2;
+}
+
+/* What is wrong with a rank of our own job ends the rendezvous, with one sentence for both. */
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(struct hello *hello);
+        const char *says;
+    } cases[] = {
+        {change_version, "rank 1 runs sstar " SSTAR_VERSION " (protocol 7)"},
+        {change_program, "rank 1 runs sstar 9.9.9"},
+        {change_struct, "another layout of the rendezvous"},
+        {change_size, "world of 3 ranks and rank 0 in one of 2"},
+        {change_rank, "says that it is rank 2; there are 2 ranks"},
+        {change_to_root, "rank 0 is there twice"},
+        {change_nodes, "SSTAR_RANKS_PER_NODE is 1 for rank 1"},
+        {change_wire, "SSTAR_WIRE is 12,0,0 for rank 1"},
+        {change_ports, "SSTAR_PORTS is rank for rank 1"},
+        {change_queue_pairs, "SSTAR_QP is 2 for rank 1"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct root root;
+        root_start(&root);
+        struct hello hello;
+        rank_one(&hello, &root);
+        cases[i].change(&hello);
+        expect_refusal(&root, &hello, sizeof(hello), cases[i].says);
+        root_join(&root);
+        assert_true(root.result < 0);
+        assert_non_null(strstr(root.error, cases[i].says));
+    }
+}
+
+/* A later version may say more than we know of, an earlier one less. */
+static void test_other_lengths(void **state)
+{
+    (void)state;
+    struct root root;
+    root_start(&root);
+    struct hello hello;
+    rank_one(&hello, &root);
+    hello.version = 0;
+    expect_refusal(&root, &hello, HELLO_COMMON_BYTES, "(protocol 0)");
+    root_join(&root);
+    assert_true(root.result < 0);
+}
+
+/* Rank 1 as it should be, after others have been turned away: the world opens. */
+static void join_and_expect_success(struct root *root)
+{
+    struct sstar_config config = root->config;
+    config.rank = 1;
+    struct sstar_world *world;
+    char error[512] = "";
+    int err = sstar_world_open(&world, &config, error, sizeof(error));
+    assert_string_equal(error, "");
+    assert_int_equal(err, 0);
+    sstar_world_close(world);
+    root_join(root);
+    assert_int_equal(root->result, 0);
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    struct root root;
+    root_start(&root);
+    char byte;
+    /* a browser */
+    int http = connect_to(&root);
+    static const char request[] = "GET / HTTP/1.1\r\nHost: rank0\r\n\r\n";
+    assert_int_equal(send(http, request, sizeof(request) - 1, MSG_NOSIGNAL), sizeof(request) - 1);
+    assert_true(read(http, &byte, 1) <= 0); /* dropped without a word */
+    close(http);
+    /* one that says nothing, one that leaves, one that says half of it and leaves */
+    int silent = connect_to(&root);
+    close(connect_to(&root));
+    struct hello hello;
+    rank_one(&hello, &root);
+    int half = connect_to(&root);
+    struct hello_prefix prefix = {htole32(RENDEZVOUS_MAGIC), htole32(sizeof(hello))};
+    assert_int_equal(send(half, &prefix, sizeof(prefix), MSG_NOSIGNAL), sizeof(prefix));
+    assert_int_equal(send(half, &hello, 100, MSG_NOSIGNAL), 100);
+    close(half);
+    /* lengths that cannot be */
+    const uint32_t lengths[] = {0, 8, HELLO_COMMON_BYTES - 1, HELLO_BYTES_MAX + 1, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        int fd = connect_to(&root);
+        struct hello_prefix bad = {htole32(RENDEZVOUS_MAGIC), htole32(lengths[i])};
+        assert_int_equal(send(fd, &bad, sizeof(bad), MSG_NOSIGNAL), sizeof(bad));
+        assert_true(read(fd, &byte, 1) <= 0);
+        close(fd);
+    }
+    /* ranks of another job: refused with a sentence, and nothing happens to ours */
+    strcpy(hello.token, "of another job");
+    expect_refusal(&root, &hello, sizeof(hello), "token");
+    hello.version = 12;
+    hello.size = 70;
+    expect_refusal(&root, &hello, sizeof(hello), "token");
+    join_and_expect_success(&root);
+    close(silent);
+}
+
+static void test_slow_hello(void **state)
+{
+    (void)state;
+    struct root root;
+    root_start(&root);
+    struct hello hello;
+    rank_one(&hello, &root);
+    hello.queue_pairs = 77; /* so that an answer comes */
+    hello_swap(&hello);
+    int fd = connect_to(&root);
+    struct hello_prefix prefix = {htole32(RENDEZVOUS_MAGIC), htole32(sizeof(hello))};
+    const uint8_t *pieces[] = {(uint8_t *)&prefix, (uint8_t *)&hello};
+    const size_t sizes[] = {sizeof(prefix), sizeof(hello)};
+    for (int p = 0; p < 2; p++)
+        for (size_t i = 0; i < sizes[p]; i++)
+            assert_int_equal(send(fd, pieces[p] + i, 1, MSG_NOSIGNAL), 1);
+    struct welcome welcome;
+    assert_int_equal(receive_welcome(fd, &welcome, clock_ns() + 20000000000u), 0);
+    assert_non_null(strstr(welcome.text, "SSTAR_QP is 77"));
+    close(fd);
+    root_join(&root);
+}
+
+static void test_rank_twice(void **state)
+{
+    (void)state;
+    for (int with_token = 0; with_token < 2; with_token++) {
+        struct root root;
+        memset(&root, 0, sizeof(root));
+        crew_config(&root.config, 3);
+        root.config.log_level = SSTAR_LOG_NONE;
+        root.config.timeout_s = with_token ? 30 : 0.5;
+        if (!with_token)
+            root.config.token[0] = '\0';
+        assert_int_equal(pthread_create(&root.thread, NULL, root_main, &root), 0);
+        struct hello hello;
+        rank_one(&hello, &root);
+        int first = say_hello(&root, &hello, sizeof(hello));
+        expect_refusal(&root, &hello, sizeof(hello), "rank 1 is there twice");
+        struct welcome welcome;
+        assert_int_equal(receive_welcome(first, &welcome, clock_ns() + 20000000000u), 0);
+        close(first);
+        root_join(&root);
+        assert_true(root.result < 0);
+        /* without a token the second may be of another job, and only it is turned away */
+        const char *says = with_token ? "rank 1 is there twice" : "missing: rank 2";
+        assert_non_null(strstr(root.error, says));
+        assert_non_null(strstr(welcome.text, says));
+    }
+}
+
+/* ---- what is missing
+ * ----------------------------------------------------------------------------- */
+
+static int open_and_expect(const struct sstar_config *config, void *arg)
+{
+    const char *says = arg;
+    if (config->rank == 2 || config->rank >= 4)
+        return 0; /* never come */
+    struct sstar_world *world;
+    char error[512] = "";
+    int err = sstar_world_open(&world, config, error, sizeof(error));
+    if (err == 0)
+        sstar_world_close(world);
+    if (err != -ETIMEDOUT || !strstr(error, says))
+        return crew_complain(config->rank, "%d, \"%s\"", err, error);
+    return 0;
+}
+
+static void test_missing_ranks(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    int results[CREW_MAX];
+    crew_config(&config, 7);
+    config.timeout_s = 0.5;
+    crew_threads(&config, open_and_expect, "3 of 7 ranks came", results);
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(results[r], 0);
+    crew_threads(&config, open_and_expect, "missing: rank 2, 4-6", results);
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(results[r], 0);
+}
+
+static void open_alone(struct sstar_config *config, int code, const char *says)
+{
+    struct sstar_world *world = (struct sstar_world *)&world;
+    char error[512] = "";
+    int err = sstar_world_open(&world, config, error, sizeof(error));
+    if (!strstr(error, says))
+        fail_msg("%d, \"%s\" does not say \"%s\"", err, error, says);
+    assert_int_equal(err, code);
+    assert_ptr_equal(world, &world); /* untouched */
+}
+
+static void test_no_root(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    crew_config(&config, 2);
+    config.rank = 1;
+    config.timeout_s = 0.3;
+    open_alone(&config, -ETIMEDOUT, "no rank 0 at 127.0.0.1 port");
+    strcpy(config.root_host, "no.such.host.invalid");
+    config.timeout_s = 0.1;
+    struct sstar_world *world;
+    char error[512] = "";
+    assert_true(sstar_world_open(&world, &config, error, sizeof(error)) < 0);
+    assert_non_null(strstr(error, "no.such.host.invalid"));
+    config.root_host[0] = '\0';
+    open_alone(&config, -EINVAL, "mpirun -x MASTER_ADDR");
+    crew_config(&config, 2);
+    config.rank = 2;
+    open_alone(&config, -EINVAL, "there is no rank 2 in a world of 2 ranks");
+    config.rank = 0;
+    config.ranks_per_node = 3;
+    open_alone(&config, -EINVAL, "SSTAR_RANKS_PER_NODE");
+    config.ranks_per_node = 0;
+    config.root_port = 70000;
+    open_alone(&config, -EINVAL, "MASTER_PORT");
+    crew_config(&config, 2);
+    strcpy(config.root_host, "0.0.0.0");
+    strcpy(config.socket_ifname, "nosuch0");
+    open_alone(&config, -EINVAL, "SSTAR_SOCKET_IFNAME=nosuch0");
+    crew_config(&config, 1);
+    strcpy(config.log_file, "/nonexistent/%r/%h.%p");
+    open_alone(&config, -ENOENT, "SSTAR_LOG_FILE: cannot open /nonexistent/0/");
+}
+
+static int listen_anywhere(struct sockaddr_in *address)
+{
+    socklen_t size = sizeof(*address);
+    *address =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)address, sizeof(*address)), 0);
+    assert_int_equal(listen(fd, 5), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)address, &size), 0);
+    return fd;
+}
+
+static void test_port_in_use(void **state)
+{
+    (void)state;
+    struct sockaddr_in address;
+    int fd = listen_anywhere(&address);
+    struct sstar_config config;
+    crew_config(&config, 2);
+    config.root_port = ntohs(address.sin_port);
+    open_alone(&config, -EADDRINUSE, "another program uses it; set MASTER_PORT");
+    close(fd);
+}
+
+static void *answer_nonsense(void *arg)
+{
+    int fd = accept(*(int *)arg, NULL, NULL);
+    static const char text[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    ssize_t n = send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL);
+    char bytes[512];
+    while (n > 0)
+        n = read(fd, bytes, sizeof(bytes));
+    close(fd);
+    return NULL;
+}
+
+static void test_root_is_something_else(void **state)
+{
+    (void)state;
+    struct sockaddr_in address;
+    int fd = listen_anywhere(&address);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, answer_nonsense, &fd), 0);
+    struct sstar_config config;
+    crew_config(&config, 2);
+    config.rank = 1;
+    config.root_port = ntohs(address.sin_port);
+    open_alone(&config, -EBADMSG, "is not rank 0 of sstar");
+    pthread_join(thread, NULL);
+    close(fd);
+}
+
+/* ---- misuse
+ * -------------------------------------------------------------------------------------- */
+
+struct misuse {
+    enum loop_choice choice;
+    int odd;       /* the rank that calls something else */
+    int operation; /* what it calls */
+};
+
+/* All call barrier but one. Every rank gets a sentence that names what was called. */
+static int call_different_things(const struct sstar_config *config, void *arg)
+{
+    const struct misuse *m = arg;
+    struct sstar_world *world;
+    char error[512] = "", all[CREW_MAX * 8] = "", mine[CREW_MAX * 8] = "";
+    if (world_open_over(&world, config, m->choice, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    int err = sstar_barrier(world);
+    if (err < 0)
+        return crew_complain(config->rank, "first barrier: %s", sstar_last_error(world));
+    const char *name = "sstar_allgather";
+    if (config->rank != m->odd)
+        err = sstar_barrier(world);
+    else if (m->operation == OPERATION_ALLGATHER)
+        err = sstar_allgather(world, mine, 8, all);
+    else if (m->operation == OPERATION_ALLTOALL)
+        err = sstar_alltoall_blocks(world, mine, 8, all);
+    if (m->operation == OPERATION_ALLTOALL)
+        name = "sstar_alltoall_blocks";
+    const char *text = sstar_last_error(world);
+    char who[32];
+    snprintf(who, sizeof(who), "rank %d called %s", m->odd, name);
+    int bad = 0;
+    if (err != -EPROTO || !strstr(text, who) || !strstr(text, "called sstar_barrier"))
+        bad = crew_complain(config->rank, "%d, \"%s\"", err, text);
+    if (sstar_barrier(world) != -EPROTO) /* the world stays failed */
+        bad = crew_complain(config->rank, "the world is not failed");
+    sstar_world_close(world);
+    return bad;
+}
+
+static void test_mismatch(void **state)
+{
+    for (int odd = 0; odd < 3; odd++) {
+        for (int operation = OPERATION_ALLGATHER; operation <= OPERATION_ALLTOALL; operation++) {
+            struct misuse m = {*(enum loop_choice *)*state, odd, operation};
+            struct sstar_config config;
+            int results[CREW_MAX];
+            crew_config(&config, 3);
+            crew_threads(&config, call_different_things, &m, results);
+            for (int r = 0; r < 3; r++)
+                assert_int_equal(results[r], 0);
+        }
+    }
+}
+
+static int call_with_different_sizes(const struct sstar_config *config, void *arg)
+{
+    (void)arg;
+    struct sstar_world *world;
+    char error[512] = "", all[64] = "", mine[16] = "";
+    if (sstar_world_open(&world, config, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    int err = sstar_allgather(world, mine, config->rank == 1 ? 4 : 8, all);
+    const char *text = sstar_last_error(world);
+    int bad = 0;
+    if (err != -EPROTO || !strstr(text, "rank 1 called sstar_allgather with 4 bytes"))
+        bad = crew_complain(config->rank, "%d, \"%s\"", err, text);
+    sstar_world_close(world);
+    return bad;
+}
+
+static void test_mismatch_of_sizes(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    int results[CREW_MAX];
+    crew_config(&config, 2);
+    crew_threads(&config, call_with_different_sizes, NULL, results);
+    assert_int_equal(results[0], 0);
+    assert_int_equal(results[1], 0);
+}
+
+/* Rank 1 never comes to the barrier; it learns of the failure all the same. */
+static int stay_away(const struct sstar_config *config, void *arg)
+{
+    (void)arg;
+    struct sstar_world *world;
+    char error[512] = "";
+    if (sstar_world_open(&world, config, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    int err = 0;
+    if (config->rank == 1)
+        for (int i = 0; i < 30000 && err == 0; i++)
+            err = control_sleep(world, 1000);
+    else
+        err = sstar_barrier(world);
+    const char *text = sstar_last_error(world);
+    int bad = 0;
+    if (err != -ETIMEDOUT || !strstr(text, "rank 0 waits for rank 1") ||
+        !strstr(text, "sstar_barrier"))
+        bad = crew_complain(config->rank, "%d, \"%s\"", err, text);
+    sstar_world_close(world);
+    return bad;
+}
+
+static void test_absent_rank_is_named(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    int results[CREW_MAX];
+    crew_config(&config, 3);
+    config.timeout_s = 1;
+    crew_threads(&config, stay_away, NULL, results);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(results[r], 0);
+}
+
+static void test_child_cannot_use_it(void **state)
+{
+    struct sstar_config config;
+    crew_config(&config, 1);
+    struct sstar_world *world;
+    char error[512];
+    assert_int_equal(
+        world_open_over(&world, &config, *(enum loop_choice *)*state, error, sizeof(error)), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int bad = sstar_barrier(world) != -EPERM || control_poll(world) != -EPERM ||
+                  control_sleep(world, 1000) != -EPERM ||
+                  !strstr(sstar_last_error(world), "child of the process that opened it");
+        sstar_world_close(world);
+        _exit(bad);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(sstar_barrier(world), 0);
+    assert_int_equal(control_poll(world), 0);
+    sstar_world_close(world);
+    sstar_world_close(NULL);
+}
+
+static void count_call(void *arg)
+{
+    char bytes[8];
+    int *fd_and_calls = arg;
+    assert_int_equal(read(fd_and_calls[0], bytes, sizeof(bytes)), 1);
+    fd_and_calls[1]++;
+}
+
+static void test_watch(void **state)
+{
+    struct sstar_config config;
+    crew_config(&config, 1);
+    struct sstar_world *world;
+    char error[512];
+    assert_int_equal(
+        world_open_over(&world, &config, *(enum loop_choice *)*state, error, sizeof(error)), 0);
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+    int fd_and_calls[2] = {fds[0], 0};
+    assert_int_equal(control_watch(world, fds[0], count_call, fd_and_calls), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    for (int i = 0; i < 5000 && fd_and_calls[1] == 0; i++)
+        assert_int_equal(control_sleep(world, 1000), 0);
+    assert_int_equal(fd_and_calls[1], 1);
+    control_unwatch(world, fds[0]);
+    close(fds[0]);
+    close(fds[1]);
+    sstar_world_close(world);
+}
+
+static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
+
+#define OVER_IO_URING(test)                                                                        \
+    {                                                                                              \
+#test " (automatic)", test, NULL, NULL, &automatic                                         \
+    }
+#define OVER_PPOLL(test)                                                                           \
+    {                                                                                              \
+#test " (ppoll)", test, NULL, NULL, &ppoll_only                                            \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OVER_IO_URING(test_processes), /* first, before there are threads to fork with */
+        OVER_PPOLL(test_processes),
+        OVER_IO_URING(test_child_cannot_use_it),
+        OVER_PPOLL(test_child_cannot_use_it),
+        OVER_IO_URING(test_threads),
+        OVER_PPOLL(test_threads),
+        OVER_IO_URING(test_large),
+        OVER_PPOLL(test_large),
+        cmocka_unit_test(test_two_worlds),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_host_needs_all_three),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_other_lengths),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_slow_hello),
+        cmocka_unit_test(test_rank_twice),
+        cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_no_root),
+        cmocka_unit_test(test_port_in_use),
+        cmocka_unit_test(test_root_is_something_else),
+        OVER_IO_URING(test_mismatch),
+        OVER_PPOLL(test_mismatch),
+        cmocka_unit_test(test_mismatch_of_sizes),
+        cmocka_unit_test(test_absent_rank_is_named),
+        OVER_IO_URING(test_watch),
+        OVER_PPOLL(test_watch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
