@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/* The engine: takes work requests off a send queue, in order, and carries them out. */
+#include "transport/softnic/nic.h"
+#include <errno.h>
+#include <string.h>
+
+enum { BATCH_REQUESTS = 64, BATCH_BYTES = 1 << 20, TRIES_AT_THE_DOOR = 1000 };
+enum { LOOK_AGAIN_NS = 1000000 };
+
+enum outcome { DONE, MUST_WAIT, FAILED };
+
+/* Receiver-not-ready timer values in microseconds (InfiniBand specification, table 45). */
+static const uint32_t rnr_us[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
+                                    160,    240,   320,   480,    640,    960,    1280,   1920,
+                                    2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
+                                    40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+static bool receives(uint32_t state)
+{
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+           state == IBV_QPS_SQE;
+}
+
+/* Connected to us, and ready? `inbound` held. */
+static bool ready(struct qp *qp)
+{
+    struct shared_qp *far = qp->remote;
+    uint32_t state = atomic_load_explicit(&far->state, memory_order_acquire);
+    if (__builtin_expect(!receives(state) ||
+                             atomic_load_explicit(&far->qpn, memory_order_relaxed) !=
+                                 qp->shared->dest_qpn ||
+                             far->dest_qpn != qp->ex.qp_base.qp_num || far->dest_ip != qp->ctx->ip,
+                         0))
+        return false;
+    if (__builtin_expect(state == IBV_QPS_RTR, 0) && atomic_exchange(&far->established, 1) == 0)
+        nic_async_raise(qp->ctx, qp->peer, IBV_EVENT_COMM_EST, qp->shared->dest_qpn);
+    return true;
+}
+
+/* Enter the far side. True: `inbound` is ours. */
+static bool open_session(struct qp *qp)
+{
+    struct ctx *ctx = qp->ctx;
+    if (__builtin_expect(qp->remote == NULL, 0)) {
+        /* To look for a peer takes system calls, so not at every poll. */
+        if (qp->reason == WAIT_REMOTE && nic_now(ctx) < atomic_load(&qp->wake_ns))
+            return false;
+        if (!nic_remote_find(qp))
+            return false;
+    }
+    if (__builtin_expect(nic_peer_dead_maybe(qp->peer), 0))
+        return false;
+    unsigned turn = 0, tries = 0;
+    while (__builtin_expect(!nic_inbound_try(qp->remote, ctx->pid, ctx->start_time), 0)) {
+        if (++tries > TRIES_AT_THE_DOOR)
+            return false;
+        spin_wait(&turn);
+    }
+    if (__builtin_expect(ready(qp), 1))
+        return true;
+    nic_inbound_unlock(qp->remote);
+    return false;
+}
+
+/* The head of the queue waits; for how long at most was decided when it began. */
+static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_t rnr_timer,
+                                 enum ibv_wc_status *status)
+{
+    uint64_t now = nic_now(qp->ctx), step = LOOK_AGAIN_NS;
+    if (reason == WAIT_RNR)
+        step = rnr_us[rnr_timer & 31] * 1000ull;
+    if (qp->reason != reason) {
+        qp->reason = reason;
+        if (reason == WAIT_RNR)
+            qp->deadline_ns =
+                qp->attr.rnr_retry == 7 ? UINT64_MAX : now + step * qp->attr.rnr_retry;
+        else
+            qp->deadline_ns = qp->attr.timeout == 0
+                                  ? UINT64_MAX
+                                  : now + (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
+    }
+    if (now >= qp->deadline_ns) {
+        *status = reason == WAIT_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR;
+        return FAILED;
+    }
+    uint64_t wake = now + step < qp->deadline_ns ? now + step : qp->deadline_ns;
+    atomic_store(&qp->wake_ns, wake);
+    return MUST_WAIT;
+}
+
+static void say_forbidden(struct qp *qp)
+{
+    nic_say(qp->ctx,
+            "the kernel forbids process_vm_readv/writev on process %d: allow it (sysctl "
+            "kernel.yama.ptrace_scope=0, or --cap-add SYS_PTRACE for a container), or register "
+            "memory that is mapped shared from a memfd or /dev/shm",
+            (int)qp->peer->pid);
+}
+
+/* What an errno of process_vm_* means. */
+static enum outcome moved(struct qp *qp, const struct work *work, int err,
+                          enum ibv_wc_status *status)
+{
+    if (err == 0)
+        return DONE;
+    if (err == ESRCH) {
+        atomic_store(&qp->peer->dead, 1);
+        return wait_or_fail(qp, WAIT_REMOTE, 0, status);
+    }
+    if (err == EPERM || err == ENOSYS)
+        say_forbidden(qp);
+    *status = work->wqe->opcode >= IBV_WR_RDMA_READ ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_REM_OP_ERR;
+    return FAILED;
+}
+
+static enum outcome move_bytes(struct qp *qp, struct work *work, enum ibv_wc_status *status)
+{
+    int err;
+    if (work->wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP)
+        err = nic_atomic(qp, work);
+    else if (work->wqe->opcode == IBV_WR_RDMA_READ)
+        err = nic_get(qp, work);
+    else
+        err = nic_put(qp, work);
+    return moved(qp, work, err, status);
+}
+
+static enum outcome take_wire(struct qp *qp, struct work *work)
+{
+    if (__builtin_expect(!nic_shaped(qp->ctx->meeting) && !nic_shaped(qp->peer->meeting), 1)) {
+        work->due_ns = qp->last_due_ns; /* 0, unless the wire was shaped a moment ago */
+        return DONE;
+    }
+    uint64_t wake;
+    if (!nic_wire_enter(qp, work->wqe->opcode >= IBV_WR_RDMA_READ, work->length, &work->due_ns,
+                        &wake)) {
+        qp->reason = WAIT_WIRE;
+        atomic_store(&qp->wake_ns, wake);
+        return MUST_WAIT;
+    }
+    if (work->due_ns < qp->last_due_ns)
+        work->due_ns = qp->last_due_ns;
+    qp->last_due_ns = work->due_ns;
+    return DONE;
+}
+
+static void give_recv(struct qp *qp, struct work *work)
+{
+    work->recv->due_ns = work->due_ns;
+    nic_recv_complete(qp->ctx, qp->peer, qp->peer->member, qp->remote, work->recv);
+}
+
+static void complete(struct qp *qp, const struct send_wqe *wqe, uint64_t length, uint64_t due_ns)
+{
+    if ((wqe->flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
+        nic_send_complete(qp, wqe, IBV_WC_SUCCESS, (uint32_t)length, due_ns);
+    nic_sq_done(qp, wqe);
+    qp->reason = WAIT_NONE;
+}
+
+/* One request. `inbound` of the far side held. */
+static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
+                        enum ibv_wc_status *status)
+{
+    struct work work;
+    bool rnr;
+    work.wqe = wqe;
+    work.recv = NULL;
+    work.length = 0;
+    work.n_local = work.n_target = 0;
+    work.broken = false;
+    *status = nic_request_check(qp, &work, &rnr);
+    if (__builtin_expect(*status != IBV_WC_SUCCESS, 0)) {
+        if (work.recv != NULL) {
+            work.due_ns = qp->last_due_ns;
+            give_recv(qp, &work);
+        }
+        if (work.broken)
+            nic_remote_break(qp, work.event);
+        return FAILED;
+    }
+    if (rnr)
+        return wait_or_fail(qp, WAIT_RNR, qp->remote->min_rnr_timer, status);
+    enum outcome outcome = take_wire(qp, &work);
+    if (outcome == DONE)
+        outcome = move_bytes(qp, &work, status);
+    if (outcome != DONE)
+        return outcome;
+    if (work.recv != NULL)
+        give_recv(qp, &work);
+    *length = work.length;
+    complete(qp, wqe, work.length, work.due_ns);
+    return DONE;
+}
+
+/* A small inline write on an unshaped wire into memory that is mapped: most of what there is. */
+static bool run_small(struct qp *qp, struct send_wqe *wqe)
+{
+    struct target target;
+    if (wqe->opcode != IBV_WR_RDMA_WRITE || (wqe->flags & IBV_SEND_INLINE) == 0 ||
+        wqe->length == 0 || nic_shaped(qp->peer->meeting) || qp->last_due_ns != 0 ||
+        (qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+        !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, wqe->length, IBV_ACCESS_REMOTE_WRITE,
+                            &target) ||
+        target.direct == NULL)
+        return false;
+    nic_copy_ordered(target.direct, (uint8_t *)wqe + offsetof(struct send_wqe, data), wqe->length);
+    complete(qp, wqe, wqe->length, 0);
+    return true;
+}
+
+/* As many requests as one stay at the far side allows: it is short, since others may wait. */
+static enum outcome run_batch(struct qp *qp, uint32_t *limit, enum ibv_wc_status *status)
+{
+    uint64_t bytes = 0;
+    enum outcome outcome = DONE;
+    bool small = !nic_shaped(qp->ctx->meeting);
+    for (unsigned n = 0; outcome == DONE && n < BATCH_REQUESTS && bytes<BATCH_BYTES && * limit> 0 &&
+                         qp->sq_executed != qp->sq_posted;
+         n++, --*limit) {
+        struct send_wqe *wqe = nic_sq_next(qp);
+        uint64_t length = 0;
+        if (small && run_small(qp, wqe))
+            continue;
+        outcome = run(qp, wqe, &length, status);
+        bytes += length;
+        if (!receives(atomic_load_explicit(&qp->remote->state, memory_order_relaxed)))
+            break; /* its completion queue is lost */
+    }
+    return outcome;
+}
+
+void nic_flush_send(struct qp *qp)
+{
+    while (qp->sq_executed != qp->sq_posted) {
+        struct send_wqe *wqe = nic_sq_next(qp);
+        nic_send_complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, 0, qp->last_due_ns);
+        nic_sq_done(qp, wqe);
+    }
+    qp->reason = WAIT_NONE;
+}
+
+static void fail(struct qp *qp, enum ibv_wc_status status)
+{
+    struct send_wqe *wqe = nic_sq_next(qp);
+    nic_send_complete(qp, wqe, status, 0, qp->last_due_ns);
+    nic_sq_done(qp, wqe);
+    nic_qp_to_error(qp);
+}
+
+bool nic_execute(struct qp *qp, uint32_t limit)
+{
+    while (qp->sq_executed != qp->sq_posted) {
+        uint32_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
+        enum ibv_wc_status status = IBV_WC_SUCCESS;
+        enum outcome outcome;
+        if (__builtin_expect(state != IBV_QPS_RTS, 0)) {
+            if (state == IBV_QPS_ERR)
+                nic_flush_send(qp);
+            return false; /* drained: going back to RTS rings again */
+        }
+        if (limit == 0)
+            return true;
+        if (open_session(qp)) {
+            outcome = run_batch(qp, &limit, &status);
+            nic_inbound_unlock(qp->remote);
+        } else {
+            outcome = wait_or_fail(qp, WAIT_REMOTE, 0, &status);
+        }
+        if (__builtin_expect(outcome == MUST_WAIT, 0))
+            return true;
+        if (__builtin_expect(outcome == FAILED, 0))
+            fail(qp, status);
+    }
+    return false;
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of softnic: objects of one process, and what its files offer to each other. */
+#ifndef SOFTNIC_NIC_H
+#define SOFTNIC_NIC_H
+
+#include "transport/softnic/shared.h"
+#include "transport/softnic/softnic.h"
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/uio.h>
+
+enum {
+    MAX_SGE = 32,
+    MAX_INLINE = 1024,
+    MAX_QP_WR = 16384,
+    MAX_RD_ATOMIC = 128,
+    WQE_BLOCK = 64,
+};
+#define MAX_CQE      (1 << 20)
+#define MAX_MSG      0x80000000u
+#define MEMBER_BYTES (1ull << 30) /* of address space; pages are there only where they are used */
+
+/* Held for a few instructions, or for one batch of work requests. */
+struct spin {
+    _Atomic uint32_t held;
+};
+
+/* A peer's memory region as we have it mapped. */
+struct mapped_mr {
+    _Atomic uint32_t key;
+    uint32_t failed; /* cannot be mapped: reach it by process_vm_* */
+    uint8_t *base;   /* of the region's first byte */
+    void *map;
+    size_t map_size;
+};
+
+/* A member of some port, reached from this context. */
+struct peer {
+    struct peer *next;
+    uint32_t ip, slot, generation;
+    uint32_t refs; /* under ctx->peers_lock */
+    pid_t pid;
+    uint64_t start_time;
+    int pidfd;
+    bool same_process;
+    bool forbidden; /* process_vm_* was refused once, and we said so */
+    _Atomic uint32_t dead;
+    _Atomic uint64_t asked_tick; /* when we last asked whether it is alive */
+    struct meeting *meeting;
+    bool own_meeting; /* meeting is the context's, not to be unmapped here */
+    struct member *member;
+    pthread_mutex_t lock; /* of what follows */
+    struct mapped_mr *mr;
+    int wake_fd;
+    uint32_t wake_id;
+};
+
+struct heap_block {
+    struct heap_block *next;
+    uint64_t offset, size;
+};
+
+struct ctx {
+    struct ibv_device *device;
+    struct meeting *meeting;
+    int meeting_fd;
+    char path[64];
+    char port_name[PORT_NAME_MAX + 1];
+    uint32_t ip, slot;
+    pid_t pid;
+    uint64_t start_time;
+    struct member *member;
+    int member_fd;
+    uint64_t member_end; /* bytes in use, under `lock` */
+    struct heap_block *heap;
+    uint64_t (*now_ns)(void *clock);
+    void *clock;
+    bool clock_is_handed;
+    const uint8_t *alive; /* a page that is wiped in a child: 0 after fork */
+    int async_wfd;
+    uint32_t next_qp, next_pd, next_wake;
+    char error[512];
+    pthread_mutex_t lock; /* of creating and destroying */
+    pthread_mutex_t peers_lock;
+    struct peer *peers;
+    struct spin error_lock;
+    /* Queue pairs whose send queue could not be worked off at the doorbell. */
+    struct spin waiting_lock;
+    _Atomic uint32_t waiting;
+    struct qp *first_waiting, *last_waiting;
+    struct qp *_Atomic qps[QPS_MAX];
+    struct cq *cqs[CQS_MAX];
+    struct fd_share *shares; /* descriptors held for peers to map, under `lock` */
+    uint32_t next_mr;
+    struct channel *channels; /* under channels_lock */
+    pthread_mutex_t channels_lock;
+    _Atomic uint32_t channel_count;
+    struct verbs_context verbs; /* its last member is the ibv_context */
+};
+
+struct pd {
+    struct ibv_pd base;
+    uint32_t number;
+    _Atomic uint32_t users;
+};
+
+struct mr {
+    struct ibv_mr base;
+    uint32_t index;
+    struct fd_share *share;
+};
+
+struct channel {
+    struct ibv_comp_channel base; /* base.fd is the epoll */
+    struct channel *next;
+    int read_fd, write_fd, timer_fd;
+    uint32_t wake_id;
+    uint32_t next_cq; /* where to look first */
+};
+
+struct cq {
+    struct ibv_cq base;
+    struct ctx *ctx;
+    struct shared_cq *shared;
+    uint32_t index;
+    uint32_t users; /* queue pairs, under ctx->lock */
+    uint32_t events_given, async_given;
+    uint32_t consumed;
+    struct spin lock;    /* of polling */
+    struct cq_bits bits; /* send completions */
+};
+
+/* A work request in the send queue: 32 bytes of head, then segments or inline data. */
+struct send_wqe {
+    uint64_t wr_id;
+    uint64_t raddr;
+    uint32_t rkey, imm;
+    uint32_t length;       /* of inline data, or 0 */
+    uint8_t opcode, flags; /* enum ibv_wr_opcode, ibv_send_flags */
+    uint8_t num_sge, blocks;
+    union {
+        struct {
+            uint64_t operand[2]; /* atomics: compare and swap, or add */
+            struct shared_sge atomic_sge[1];
+        };
+        struct shared_sge sge[2];
+        uint8_t data[32];
+    };
+};
+
+/* The segments go on beyond the first block, so they are not an array of the structure. */
+static inline struct shared_sge *nic_wqe_sge(struct send_wqe *wqe)
+{
+    size_t at = wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? offsetof(struct send_wqe, atomic_sge)
+                                                         : offsetof(struct send_wqe, sge);
+    return (struct shared_sge *)((uint8_t *)wqe + at);
+}
+
+struct send_cqe {
+    uint64_t wr_id;
+    uint64_t due_ns;
+    uint32_t byte_len;
+    uint32_t sq_count; /* this request and all before it are done */
+    uint8_t status, opcode;
+    _Atomic uint8_t owner;
+};
+
+enum wait_state { NOT_WAITING, WAITING_LISTED, WAITING_RUNNING };
+enum wait_reason { WAIT_NONE, WAIT_REMOTE, WAIT_RNR, WAIT_WIRE };
+
+struct qp {
+    struct ibv_qp_ex ex;
+    struct ctx *ctx;
+    struct shared_qp *shared;
+    uint32_t slot;
+    bool has_ex, sig_all;
+    struct ibv_qp_cap cap;
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    uint32_t events_given;
+
+    /* Send queue, under sq_lock. Counts run on and wrap. */
+    struct spin sq_lock;
+    uint8_t *sq;
+    uint32_t sq_blocks, sq_stride; /* of the ring; of the largest work request */
+    uint32_t sq_tail, sq_head;     /* in blocks: where to build, what to execute next */
+    uint32_t sq_posted, sq_executed;
+    _Atomic uint32_t sq_retired; /* by polling */
+    bool flushed;
+    struct peer *peer;
+    struct shared_qp *remote;
+    uint64_t last_due_ns;
+    struct send_cqe *cqes;
+    uint32_t cqe_mask, cqe_tail;
+    uint32_t cqe_head; /* under the lock of the send CQ */
+    /* ibv_wr_*: what to go back to, and what went wrong. */
+    uint32_t wr_tail, wr_posted;
+    int wr_error;
+    struct send_wqe *wr;
+    uint32_t wr_payload;
+
+    struct spin rq_lock;
+    uint8_t *rq;
+    uint64_t rq_bytes;
+    uint32_t rq_max, rq_posted;
+    _Atomic uint32_t rq_polled; /* by polling the receive CQ */
+
+    /* Waiting, under ctx->waiting_lock; the rest under sq_lock. */
+    _Atomic uint32_t wait_state; /* enum wait_state */
+    struct qp *next_waiting;
+    enum wait_reason reason;
+    uint64_t deadline_ns; /* of remote or receiver-not-ready */
+    _Atomic uint64_t wake_ns;
+};
+
+/* Where a message's bytes are on the far side. */
+struct target {
+    uint64_t addr;
+    uint64_t length;
+    uint8_t *direct; /* NULL: reach it by process_vm_* */
+    bool relaxed, unshared;
+};
+
+static inline struct ctx *to_ctx(struct ibv_context *context)
+{
+    return (struct ctx *)((char *)context - offsetof(struct ctx, verbs.context));
+}
+static inline struct ibv_context *ibv_of(struct ctx *ctx)
+{
+    return &ctx->verbs.context;
+}
+static inline struct qp *to_qp(struct ibv_qp *qp)
+{
+    return (struct qp *)qp;
+}
+static inline struct cq *to_cq(struct ibv_cq *cq)
+{
+    return (struct cq *)cq;
+}
+static inline bool nic_after_fork(const struct ctx *ctx)
+{
+    return __builtin_expect(*(const volatile uint8_t *)ctx->alive == 0, 0);
+}
+
+/* lock.c */
+void spin_wait(unsigned *turn);
+void spin_lock_slow(struct spin *spin);
+static inline bool spin_trylock(struct spin *spin)
+{
+    return atomic_exchange_explicit(&spin->held, 1, memory_order_acquire) == 0;
+}
+static inline void spin_lock(struct spin *spin)
+{
+    if (__builtin_expect(!spin_trylock(spin), 0))
+        spin_lock_slow(spin);
+}
+static inline void spin_unlock(struct spin *spin)
+{
+    atomic_store_explicit(&spin->held, 0, memory_order_release);
+}
+bool nic_inbound_try(struct shared_qp *sqp, pid_t pid, uint64_t start_time);
+void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp);
+static inline void nic_inbound_unlock(struct shared_qp *sqp)
+{
+    atomic_store_explicit(&sqp->inbound, 0, memory_order_release);
+}
+/* Until whoever is writing through `sqp` now has finished, or is dead. */
+void nic_inbound_drain(struct shared_qp *sqp, pid_t self);
+void nic_atomic_lock(struct member *member, pid_t pid, uint64_t start_time);
+void nic_atomic_unlock(struct member *member);
+
+/* process.c */
+uint64_t nic_start_time(pid_t pid); /* 0: no such process */
+bool nic_alive(pid_t pid, uint64_t start_time);
+uint64_t nic_tick(void); /* cheap, of no known unit */
+int nic_refuse_child(struct ctx *ctx);
+
+/* error.c */
+void nic_error(struct ctx *ctx, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void nic_say(struct ctx *ctx, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* device.c */
+struct ibv_device *nic_device_create(const char *port_name);
+void nic_fill_ops(struct verbs_context *verbs);
+
+/* port.c */
+int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr);
+void nic_port_leave(struct ctx *ctx);
+void nic_port_path(uint32_t ip, char *path, size_t size);
+/* Map the meeting file of another port, locked for looking at its members. */
+int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
+uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
+void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
+
+/* member.c */
+int nic_member_create(struct ctx *ctx);
+void nic_member_destroy(struct ctx *ctx);
+void nic_member_unref(struct member *member);
+/* Room in our memory that peers can reach; zeroed. 0: no memory. */
+uint64_t nic_heap_alloc(struct ctx *ctx, uint64_t bytes);
+void nic_heap_free(struct ctx *ctx, uint64_t offset, uint64_t bytes);
+int nic_member_commit(struct ctx *ctx, const void *at, size_t bytes);
+
+/* peer.c */
+struct peer *nic_peer_get(struct ctx *ctx, uint32_t ip, uint32_t slot);
+void nic_peer_put(struct ctx *ctx, struct peer *peer);
+bool nic_peer_dead(struct peer *peer);       /* asks the kernel */
+bool nic_peer_dead_maybe(struct peer *peer); /* asks it seldom */
+int nic_peer_fd(struct peer *peer, int fd, int flags);
+/* Our address of the first byte of a peer's region, NULL if it cannot be mapped. */
+uint8_t *nic_peer_map_slow(struct peer *peer, uint32_t key);
+
+/* The region of `key` in `member`, if it covers the range and grants all of `want`; else NULL. */
+static inline const struct shared_mr *nic_mr_find(const struct member *member, uint32_t key,
+                                                  uint64_t addr, uint64_t length, uint32_t want,
+                                                  uint32_t pd)
+{
+    uint32_t index = key >> 8;
+    if (__builtin_expect(index == 0 || index >= MRS_MAX, 0))
+        return NULL;
+    const struct shared_mr *smr = &member->mr[index];
+    if (__builtin_expect(atomic_load_explicit(&smr->key, memory_order_acquire) != key ||
+                             smr->pd != pd || (smr->access & want) != want || addr < smr->addr ||
+                             addr - smr->addr > smr->length ||
+                             length > smr->length - (addr - smr->addr),
+                         0))
+        return NULL;
+    return smr;
+}
+
+/* backing.c */
+struct fd_share;
+int nic_backing_find(struct ctx *ctx, const void *addr, size_t length, bool write,
+                     struct fd_share **share, uint64_t *offset);
+int nic_share_fd(const struct fd_share *share);
+void nic_share_put(struct ctx *ctx, struct fd_share *share);
+
+/* send_ring.c; sq_lock held in all of them */
+struct send_wqe *nic_sq_begin(struct qp *qp);
+void nic_sq_end(struct qp *qp, struct send_wqe *wqe, uint32_t payload);
+struct send_wqe *nic_sq_next(struct qp *qp); /* the one to execute */
+void nic_sq_done(struct qp *qp, const struct send_wqe *wqe);
+void nic_doorbell(struct qp *qp); /* releases sq_lock */
+static inline bool nic_may_send(const struct qp *qp)
+{
+    uint32_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
+    return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
+           state == IBV_QPS_ERR;
+}
+/* wr_api.c */
+void nic_wr_api(struct qp *qp);
+
+/* execute.c */
+/* Work the send queue off, at most `limit` requests; sq_lock held. True: something waits. */
+bool nic_execute(struct qp *qp, uint32_t limit);
+void nic_flush_send(struct qp *qp);
+
+/* One work request, taken apart. */
+struct work {
+    struct send_wqe *wqe;
+    struct recv_wqe *recv; /* the receive that it uses up */
+    uint64_t length, due_ns;
+    unsigned n_local, n_target;
+    bool broken; /* the receiving side goes to ERR, with `event` */
+    enum ibv_event_type event;
+    struct iovec local[MAX_SGE];
+    struct target target[MAX_SGE];
+};
+/* request.c: what must hold before a byte moves. */
+enum ibv_wc_status nic_request_check(struct qp *qp, struct work *work, bool *rnr);
+/* transfer.c: 0 or the errno of process_vm_*. */
+int nic_put(struct qp *qp, struct work *work);
+int nic_get(struct qp *qp, struct work *work);
+int nic_atomic(struct qp *qp, struct work *work);
+void nic_copy_ordered(uint8_t *to, const uint8_t *from, size_t bytes);
+/* remote.c */
+bool nic_remote_find(struct qp *qp);
+bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t length, uint32_t want,
+                        struct target *target);
+/* The peer's queue pair goes to ERR; `inbound` held. */
+void nic_remote_break(struct qp *qp, enum ibv_event_type event);
+
+/* receive.c */
+static inline struct recv_wqe *nic_recv_at(const struct qp *qp, uint32_t index)
+{
+    return (struct recv_wqe *)(qp->rq +
+                               (size_t)(index & qp->shared->rq_mask) * qp->shared->rq_stride);
+}
+/* A completion for the next receive of `sqp`, whose fields up to `owner` are filled; `inbound`
+ * held. `peer`: whose it is, NULL if ours. */
+void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member,
+                       struct shared_qp *sqp, struct recv_wqe *wqe);
+void nic_flush_recv(struct qp *qp); /* rq_lock held */
+
+/* cq.c */
+void nic_cq_mark(struct cq_bits *bits, uint32_t slot);
+void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
+                       uint32_t byte_len, uint64_t due_ns);
+/* Count a completion; true if the queue is overrun. */
+bool nic_cq_count(struct shared_cq *scq);
+/* Locks of the queue pair's completion queues, in order. */
+void nic_cq_lock_both(struct qp *qp);
+void nic_cq_unlock_both(struct qp *qp);
+void nic_cq_forget(struct qp *qp); /* both locked */
+/* Due time of the earliest completion not shown yet, 0 if one is to be seen, UINT64_MAX if none. */
+uint64_t nic_cq_due(struct cq *cq, bool solicited);
+void nic_cq_overrun(struct ctx *ctx, uint32_t index);
+
+/* channel.c */
+void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited);
+void nic_channel_rearm(struct ctx *ctx);
+
+/* async.c */
+int nic_async_create(struct ctx *ctx);
+void nic_async_raise(struct ctx *ctx, struct peer *peer, enum ibv_event_type type, uint32_t number);
+
+/* progress.c */
+void nic_wait_add(struct qp *qp); /* sq_lock held */
+void nic_wait_remove(struct qp *qp);
+void nic_progress(struct ctx *ctx);
+uint64_t nic_next_wake(struct ctx *ctx);
+static inline uint64_t nic_now(struct ctx *ctx)
+{
+    return ctx->now_ns(ctx->clock);
+}
+
+/* wire.c */
+int nic_wire_check(const struct softnic_wire *wire);
+int nic_wire_env(struct softnic_wire *wire, bool *given);
+void nic_wire_store(struct meeting *meeting, const struct softnic_wire *wire);
+void nic_wire_load(const struct meeting *meeting, struct softnic_wire *wire);
+static inline bool nic_shaped(const struct meeting *meeting)
+{
+    return atomic_load_explicit(&meeting->shaped, memory_order_relaxed) != 0;
+}
+/* Take the wire for a request of `bytes`. True: *due_ns is set. False: look again at *wake_ns. */
+bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
+                    uint64_t *wake_ns);
+
+/* qp_state.c */
+/* sq_lock held, `inbound` of no side */
+void nic_qp_to_error(struct qp *qp);
+void nic_qp_flush(struct qp *qp);
+
+#endif

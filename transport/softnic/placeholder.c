@@ -1,1 +1,0 @@
-/* keeps the library from being empty */ typedef int placeholder;

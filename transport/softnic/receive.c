@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* The receive queue: in memory that the peer maps, since the peer uses it up. */
+#include "transport/softnic/nic.h"
+#include <errno.h>
+
+static int build(struct qp *qp, const struct ibv_recv_wr *wr)
+{
+    uint32_t polled = atomic_load_explicit(&qp->rq_polled, memory_order_acquire);
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_recv_sge)
+        return EINVAL;
+    if (qp->rq_posted - polled >= qp->rq_max)
+        return ENOMEM;
+    struct recv_wqe *wqe = nic_recv_at(qp, qp->rq_posted);
+    wqe->wr_id = wr->wr_id;
+    wqe->num_sge = (uint32_t)wr->num_sge;
+    for (int i = 0; i < wr->num_sge; i++)
+        wqe->sge[i] =
+            (struct shared_sge){wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey};
+    qp->rq_posted++;
+    return 0;
+}
+
+int softnic_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    struct qp *qp = to_qp(base);
+    int err = 0;
+    if (nic_after_fork(qp->ctx)) {
+        *bad_wr = wr;
+        return nic_refuse_child(qp->ctx);
+    }
+    spin_lock(&qp->rq_lock);
+    if (atomic_load_explicit(&qp->shared->state, memory_order_relaxed) == IBV_QPS_RESET)
+        err = EINVAL;
+    for (; err == 0 && wr != NULL; wr = wr->next) {
+        err = build(qp, wr);
+        if (err != 0)
+            break;
+    }
+    if (err != 0)
+        *bad_wr = wr;
+    /* The doorbell: a peer that waits for a receive looks at this. */
+    atomic_store_explicit(&qp->shared->rq_posted, qp->rq_posted, memory_order_release);
+    if (__builtin_expect(
+            atomic_load_explicit(&qp->shared->state, memory_order_acquire) == IBV_QPS_ERR, 0))
+        nic_flush_recv(qp);
+    spin_unlock(&qp->rq_lock);
+    return err;
+}
+
+void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member,
+                       struct shared_qp *sqp, struct recv_wqe *wqe)
+{
+    struct shared_cq *scq = &member->cq[sqp->recv_cq];
+    uint32_t qpn = atomic_load_explicit(&sqp->qpn, memory_order_relaxed);
+    uint32_t at = atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed);
+    if (__builtin_expect(nic_cq_count(scq), 0)) {
+        /* The queue is lost, and so is this queue pair. */
+        if (atomic_exchange(&scq->overrun, 1) == 0)
+            nic_async_raise(ctx, peer, IBV_EVENT_CQ_ERR, sqp->recv_cq);
+        atomic_store(&sqp->rq_consumed, at + 1);
+        if (atomic_exchange(&sqp->state, IBV_QPS_ERR) != IBV_QPS_ERR)
+            nic_async_raise(ctx, peer, IBV_EVENT_QP_FATAL, qpn);
+        return;
+    }
+    uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
+    bool wake = wqe->status != IBV_WC_SUCCESS || wqe->solicited != 0;
+    atomic_store_explicit(&sqp->rq_consumed, at + 1, memory_order_relaxed);
+    atomic_store_explicit(&wqe->owner, lap, memory_order_release);
+    nic_cq_mark(&scq->bits, qpn % QPS_MAX);
+    nic_cq_wake(peer, scq, wake);
+}
+
+/* The queue pair is in ERR: what was posted and not used comes back. */
+void nic_flush_recv(struct qp *qp)
+{
+    struct shared_qp *sqp = qp->shared;
+    if (atomic_load(&sqp->rq_consumed) == qp->rq_posted)
+        return;
+    nic_inbound_lock(qp->ctx, sqp);
+    for (uint32_t at; (at = atomic_load(&sqp->rq_consumed)) != qp->rq_posted;) {
+        struct recv_wqe *wqe = nic_recv_at(qp, at);
+        wqe->due_ns = 0;
+        wqe->byte_len = 0;
+        wqe->imm = 0;
+        wqe->src_qp = 0;
+        wqe->status = IBV_WC_WR_FLUSH_ERR;
+        wqe->opcode = 0;
+        wqe->wc_flags = 0;
+        wqe->solicited = 0;
+        nic_recv_complete(qp->ctx, NULL, qp->ctx->member, sqp, wqe);
+    }
+    nic_inbound_unlock(sqp);
+}

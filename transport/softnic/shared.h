@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What processes see of each other: the meeting file of a port, and the memory of a member.
+ *
+ * All of it is little-endian, has magic, version and size at its head, and is written by one side
+ * at a time: a field belongs to its owner, or is atomic, or is guarded by the lock named beside it.
+ */
+#ifndef SOFTNIC_SHARED_H
+#define SOFTNIC_SHARED_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define MEETING_MAGIC  0x6d63696e74666f73ull /* "softnicm" */
+#define MEMBER_MAGIC   0x7663696e74666f73ull /* "softnicv" */
+#define SHARED_VERSION 1u
+
+enum {
+    CACHE_LINE = 64,
+    MEMBERS_MAX = 256, /* contexts on one port: the upper 8 bits of a queue pair number */
+    QP_SLOT_BITS = 12, /* the lower 16 are a slot and 4 bits that change when a slot is reused */
+    QPS_MAX = 1 << QP_SLOT_BITS,
+    CQS_MAX = 1024,
+    MRS_MAX = 1 << 15,
+    PORT_NAME_MAX = 63,
+};
+
+struct meeting_member {
+    _Atomic uint32_t live; /* this and the rest: written under flock */
+    uint32_t generation;
+    int32_t pid;
+    int32_t fd; /* of the member's memory, in that process */
+    uint64_t start_time;
+    uint64_t address; /* of its mapping there: contexts of one process share it */
+    uint8_t pad[32];
+};
+
+struct meeting {
+    uint64_t magic; /* written last */
+    uint32_t version;
+    uint32_t size;
+    char name[PORT_NAME_MAX + 1];
+    uint64_t pid_namespace;
+    uint32_t generation; /* of the last member that came */
+    /* The shape of the wire; doubles as bits, so that peers can read them while they change. */
+    alignas(CACHE_LINE) _Atomic uint32_t shaped;
+    _Atomic uint64_t alpha_us, gap_us, beta_gbps;
+    alignas(CACHE_LINE) _Atomic uint64_t tx_busy_ns;
+    alignas(CACHE_LINE) _Atomic uint64_t rx_busy_ns;
+    alignas(CACHE_LINE) struct meeting_member member[MEMBERS_MAX];
+};
+
+/* A receive work request and, once it is used, its completion: one cache line for one segment. */
+struct recv_wqe {
+    uint64_t wr_id;
+    uint64_t due_ns; /* from here to `owner`: written by whoever completes it */
+    uint32_t byte_len;
+    uint32_t imm; /* as it stood in the work request: network order */
+    uint32_t src_qp;
+    uint8_t status, opcode, wc_flags;
+    _Atomic uint8_t
+        owner; /* lap of the ring at which this is a completion, its lowest bit flipped */
+    uint32_t num_sge;
+    uint32_t solicited;
+    struct shared_sge {
+        uint64_t addr;
+        uint32_t length, lkey;
+    } sge[];
+};
+
+struct shared_qp {
+    /* Written by the owner, holding `inbound`; state and qpn also by a peer that breaks the QP. */
+    alignas(CACHE_LINE) _Atomic uint32_t state;
+    _Atomic uint32_t qpn; /* 0: nobody */
+    uint32_t dest_qpn, dest_ip;
+    uint32_t access, pd;
+    uint32_t recv_cq;
+    uint32_t rq_mask, rq_stride; /* entries - 1; bytes */
+    uint8_t min_rnr_timer, max_dest_rd_atomic;
+    _Atomic uint8_t established;
+    uint64_t rq_offset;                             /* of the ring in the member's memory */
+    alignas(CACHE_LINE) _Atomic uint32_t rq_posted; /* doorbell record: written by the owner */
+    /* The lock of the receiving side: pid of whoever writes there, 0 if nobody. */
+    alignas(CACHE_LINE) _Atomic uint32_t inbound;
+    _Atomic uint32_t inbound_count; /* of times it was taken */
+    _Atomic uint64_t inbound_start; /* start time of the process that took it last */
+    _Atomic uint32_t rq_consumed;   /* under `inbound` */
+};
+
+/* Which queue pairs have completions for a completion queue: one bit each, and a bit per word. */
+struct cq_bits {
+    alignas(CACHE_LINE) _Atomic uint64_t summary;
+    alignas(CACHE_LINE) _Atomic uint64_t word[QPS_MAX / 64];
+};
+
+enum cq_armed { CQ_DISARMED, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
+
+struct shared_cq {
+    alignas(CACHE_LINE) _Atomic uint32_t armed;
+    _Atomic uint32_t event; /* something happened while armed, not yet told */
+    _Atomic uint32_t overrun;
+    uint32_t cqe;
+    int32_t wake_fd;  /* of the channel's pipe in the owner's process, -1 without a channel */
+    uint32_t wake_id; /* never used twice by one member */
+    alignas(CACHE_LINE) _Atomic uint32_t produced;
+    alignas(CACHE_LINE) _Atomic uint32_t consumed; /* written by the owner */
+    struct cq_bits bits;
+};
+
+enum mr_backing { MR_PRIVATE, MR_SHARED };
+
+struct shared_mr {
+    _Atomic uint32_t key;  /* 0: invalid */
+    _Atomic uint32_t busy; /* taken, or being taken back: the mapping of `key` must stay */
+    uint32_t pd, access;
+    uint64_t addr, length;
+    uint64_t file_offset; /* of addr in the file of `fd`, for MR_SHARED */
+    int32_t fd;
+    uint32_t backing;
+    uint32_t generation; /* the lower byte of the next key */
+    uint8_t pad[4];
+};
+
+struct member {
+    uint64_t magic;
+    uint32_t version, pad;
+    uint64_t size;
+    int32_t pid;
+    uint32_t generation, ip, slot;
+    uint64_t start_time;
+    _Atomic uint32_t closed;
+    _Atomic uint32_t local_refs; /* users of this mapping inside the owner's process */
+    int32_t async_wfd;           /* the pipe of asynchronous events */
+    /* Atomics on memory that is not mapped shared are one at a time: pid of the holder. */
+    alignas(CACHE_LINE) _Atomic uint32_t atomic_lock;
+    _Atomic uint64_t atomic_lock_start;
+    struct shared_qp qp[QPS_MAX];
+    struct shared_cq cq[CQS_MAX];
+    struct shared_mr mr[MRS_MAX];
+};
+
+/* What travels through the pipe of asynchronous events. */
+struct async_record {
+    uint32_t type;   /* enum ibv_event_type */
+    uint32_t number; /* queue pair number, or index of the completion queue */
+};
+
+#endif
