@@ -674,7 +674,7 @@ static int call_different_things(const struct sstar_config *config, void *arg)
     if (m->operation == OPERATION_ALLTOALL)
         name = "sstar_alltoall_blocks";
     const char *text = sstar_last_error(world);
-    char who[32];
+    char who[64];
     snprintf(who, sizeof(who), "rank %d called %s", m->odd, name);
     int bad = 0;
     if (err != -EPROTO || !strstr(text, who) || !strstr(text, "called sstar_barrier"))

@@ -163,7 +163,9 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
         snprintf(value, size, "%d", c->root_port - 1);
         break;
     case CONFIG_TOKEN: /* not itself: it is what keeps strangers out */
-        snprintf(value, size, c->token[0] ? "(set, %zu characters)" : "", strlen(c->token));
+        value[0] = '\0';
+        if (c->token[0])
+            snprintf(value, size, "(set, %zu characters)", strlen(c->token));
         break;
     case CONFIG_RANKS_PER_NODE:
         snprintf(value, size, "%d", c->ranks_per_node);

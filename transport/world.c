@@ -28,13 +28,28 @@ int world_fail(struct sstar_world *world, int code, const char *format, ...)
     return code;
 }
 
+/* The CPU time that our cgroup may use, in whole cores; 0: no limit is known. */
+static int quota_cores(void)
+{
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    long quota_us, period_us;
+    if (!file)
+        return 0;
+    int fields = fscanf(file, "%ld %ld", &quota_us, &period_us);
+    fclose(file);
+    return fields == 2 && period_us > 0 ? (int)((quota_us + period_us - 1) / period_us) : 0;
+}
+
 static int count_cores(void)
 {
     cpu_set_t set;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+        cores = CPU_COUNT(&set);
+    int quota = quota_cores();
+    if (quota > 0 && quota < cores)
+        cores = quota;
+    return cores > 0 ? (int)cores : 1;
 }
 
 /* ---- opening and closing
