@@ -18,7 +18,7 @@ static const struct command *const commands[] = {
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
-const char *argp_program_version = "sstar " SSTAR_VERSION;
+static const char version[] = "sstar " SSTAR_VERSION;
 
 static const struct command *find(const char *name)
 {
@@ -70,12 +70,13 @@ static int run_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = version;
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;
     }
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
-        printf("%s\n", argp_program_version);
+        printf("%s\n", version);
         return 0;
     }
     if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-?"))
