@@ -83,16 +83,15 @@ static int be_in_the_scene(const struct sstar_config *config, void *arg)
     char error[512] = "";
     if (world_open_over(&world, config, scene->choice, error, sizeof(error)) < 0)
         return crew_complain(config->rank, "open: %s", error);
-    if (sstar_barrier(world) < 0)
-        return crew_complain(config->rank, "barrier: %s", sstar_last_error(world));
+    int err = sstar_barrier(world);
     if (scene->stopped == config->rank)
         raise(SIGSTOP); /* the test lets it go on when the others are gone */
-    if (config->rank == scene->victim) {
-        if (scene->stopped >= 0) /* not before the test has seen it stopped */
-            pause();
+    if (config->rank == scene->victim && scene->stopped >= 0)
+        pause(); /* the test kills it when that one is seen to have stopped */
+    if (config->rank == scene->victim)
         die(world, scene);
-    }
-    int err = be_busy(world, scene);
+    if (err == 0) /* the death may have come before the barrier was over */
+        err = be_busy(world, scene);
     char who[32];
     snprintf(who, sizeof(who), "rank %d (host ", scene->victim);
     const char *text = sstar_last_error(world);
