@@ -189,6 +189,8 @@ expect 2 'Too many arguments' "$sstar" devices surplus
 expect 0 'SSTAR_QP +7 +(SSTAR_QP|environment)' env SSTAR_QP=7 "$sstar" info
 expect 0 'event loop +(io_uring|ppoll) ' "$sstar" info
 expect 0 '/dev/shm free' "$sstar" info
+expect 0 'launcher +sstar +rank 1 of 2; rank 0 listens at 127\.0\.0\.1:[0-9]+ ' "$sstar" run -n 2 -- "$sstar" info
+expect 0 'launcher +openmpi$' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 "$sstar" info
 expect 2 'SSTAR_TIMEOUT' env SSTAR_TIMEOUT=never "$sstar" info
 if command -v jq >/dev/null; then
     "$sstar" devices --json - >"$work/devices.json"

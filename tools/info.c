@@ -72,6 +72,15 @@ static bool read_line(const char *path, char *text, int size)
     return got;
 }
 
+static void add_launcher(json_t *list, const struct sstar_config *config)
+{
+    char remark[400];
+    snprintf(remark, sizeof(remark), "rank %d of %d; rank 0 listens at %s:%d (from %s)",
+             config->rank, config->size, config->root_host, config->root_port,
+             config->root_host_origin[0] ? config->root_host_origin : "default");
+    add(list, "launcher", config->launcher, config->size > 1 ? remark : "");
+}
+
 static void add_system(json_t *list)
 {
     struct utsname name;
@@ -182,9 +191,10 @@ static void add_kernel_rules(json_t *list)
         add(list, "io_uring_disabled", value, "");
 }
 
-static json_t *machine_of(void)
+static json_t *machine_of(const struct sstar_config *config)
 {
     json_t *list = json_array();
+    add_launcher(list, config);
     add_system(list);
     add_loop(list);
     add_limits(list);
@@ -246,7 +256,7 @@ static int info_main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &common))
         return EXIT_USAGE;
     json_t *record = record_new(NULL, "info"), *settings = settings_of(&common.config);
-    json_t *machine = machine_of(), *devices = devices_list(&common.config);
+    json_t *machine = machine_of(&common.config), *devices = devices_list(&common.config);
     json_object_set_new(record, "settings", settings);
     json_object_set_new(record, "machine", machine);
     json_object_set_new(record, "devices", devices);
