@@ -173,7 +173,7 @@ int device_get(struct sstar_world *world, struct device **out)
              "device %s port %u (%s): %s; GID %s index %d: %s; inline up to %u B", device->name,
              device->port, device->device_class, device->why, device->gid_text, device->gid_index,
              device->gid_why, device->max_inline);
-    *out = device;
+    *out = world->device = device;
     return 0;
 }
 
