@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* softnic's own tests: what belongs to this NIC alone. The rest is in the conformance suite. */
 #include "transport/softnic/softnic.h"
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+/* CMocka needs the ones above first. */
+#include <cmocka.h>
 
 enum { BYTES = 1 << 16 };
 
