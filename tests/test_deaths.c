@@ -228,35 +228,6 @@ static void test_a_failure_reaches_all(void **state)
         assert_int_equal(results[r], 0);
 }
 
-/* Dies between hello and the last rank's coming. */
-static int die_early(const struct sstar_config *config, void *arg)
-{
-    (void)arg;
-    if (config->rank == 2)
-        return 0; /* never comes */
-    if (config->rank == 1) {
-        alarm(1);
-        signal(SIGALRM, SIG_DFL);
-    }
-    struct sstar_world *world;
-    char error[512] = "";
-    int err = sstar_world_open(&world, config, error, sizeof(error));
-    if (err != -ECONNRESET || !strstr(error, "rank 1 (host "))
-        return crew_complain(config->rank, "%d, \"%s\"", err, error);
-    return 0;
-}
-
-static void test_death_during_rendezvous(void **state)
-{
-    (void)state;
-    struct sstar_config config;
-    int results[CREW_MAX];
-    crew_config(&config, 3);
-    crew_processes(&config, die_early, NULL, results);
-    assert_int_equal(results[0], 0);
-    assert_int_equal(results[1], 128 + SIGALRM);
-}
-
 static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
 
 #define OVER_IO_URING(test)                                                                        \
@@ -277,7 +248,6 @@ int main(void)
         OVER_PPOLL(test_late_witness),
         cmocka_unit_test(test_ends_without_closing),
         cmocka_unit_test(test_a_failure_reaches_all),
-        cmocka_unit_test(test_death_during_rendezvous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

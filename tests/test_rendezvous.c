@@ -514,6 +514,34 @@ static void test_rank_twice(void **state)
     }
 }
 
+/* A rank that was accepted and ends before the last has come: there will be no world. */
+static void test_death_while_waiting(void **state)
+{
+    (void)state;
+    struct root root;
+    memset(&root, 0, sizeof(root));
+    crew_config(&root.config, 4);
+    root.config.token[0] = '\0'; /* a second rank 1 is refused, and does no harm */
+    root.config.log_level = SSTAR_LOG_NONE;
+    assert_int_equal(pthread_create(&root.thread, NULL, root_main, &root), 0);
+    struct hello hello;
+    rank_one(&hello, &root);
+    int one = say_hello(&root, &hello, sizeof(hello));
+    hello.rank = 2;
+    int two = say_hello(&root, &hello, sizeof(hello));
+    hello.rank = 1;
+    expect_refusal(&root, &hello, sizeof(hello), "rank 1 is there twice"); /* so it is there */
+    close(two);
+    struct welcome welcome;
+    assert_int_equal(receive_welcome(one, &welcome, clock_ns() + 20000000000u), 0);
+    close(one);
+    root_join(&root);
+    assert_int_equal(root.result, -ECONNRESET);
+    assert_non_null(strstr(root.error, "rank 2 (host "));
+    assert_non_null(strstr(root.error, "died during the rendezvous"));
+    assert_string_equal(welcome.text, root.error);
+}
+
 /* ---- what is missing
  * ----------------------------------------------------------------------------- */
 
@@ -848,6 +876,7 @@ int main(void)
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_slow_hello),
         cmocka_unit_test(test_rank_twice),
+        cmocka_unit_test(test_death_while_waiting),
         cmocka_unit_test(test_missing_ranks),
         cmocka_unit_test(test_no_root),
         cmocka_unit_test(test_port_in_use),

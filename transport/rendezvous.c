@@ -356,9 +356,13 @@ static int join(struct hello *table, const struct hello *mine, const struct ssta
         if (now >= deadline)
             return report_set(report, -ETIMEDOUT,
                               "rank %d: no rank 0 at %s port %d (host from %s) within %g s "
-                              "(SSTAR_TIMEOUT): %s",
+                              "(SSTAR_TIMEOUT): %s%s%s",
                               config->rank, config->root_host, config->root_port,
-                              config->root_host_origin, config->timeout_s, strerror(-err));
+                              config->root_host_origin, config->timeout_s, strerror(-err),
+                              config->socket_ifname[0] ? "; is that an address of the interface "
+                                                         "SSTAR_SOCKET_IFNAME="
+                                                       : "",
+                              config->socket_ifname);
         pause_us(delay_us);
         delay_us = delay_us < 100000 ? delay_us * 2 : delay_us;
     }

@@ -30,9 +30,6 @@ struct sstar_wire {
     double beta_gbps;
 };
 
-/* Where the value of a setting came from, for `sstar info`. */
-enum sstar_origin { SSTAR_ORIGIN_DEFAULT, SSTAR_ORIGIN_ENVIRONMENT, SSTAR_ORIGIN_CALLER };
-
 enum sstar_log_level { SSTAR_LOG_NONE, SSTAR_LOG_VERSION, SSTAR_LOG_WARN, SSTAR_LOG_INFO, SSTAR_LOG_TRACE };
 
 /*
@@ -67,8 +64,8 @@ struct sstar_config {
 /* Fill `config` from the environment. -EINVAL with a sentence in `error` for a value that cannot be
  * meant (which variable, what it held, what it takes). */
 SSTAR_API int sstar_config_init(struct sstar_config *config, char *error, size_t error_size);
-/* Number of settings, and the i-th as text: its variable, value and origin ("default", or the name
- * of the variable it was read from). */
+/* Number of settings, and the i-th as text: its variable, value and origin ("default", the name of
+ * the variable it was read from, or "caller" if it was changed since). */
 SSTAR_API int sstar_config_count(void);
 SSTAR_API void sstar_config_describe(const struct sstar_config *config, int i, const char **variable,
                                      char *value, size_t value_size, const char **origin);
