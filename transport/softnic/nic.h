@@ -289,6 +289,7 @@ void nic_port_leave(struct ctx *ctx);
 void nic_port_path(uint32_t ip, char *path, size_t size);
 /* Map the meeting file of another port, locked for looking at its members. */
 int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
+void nic_port_unlock(int fd); /* and close it */
 uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
 void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
 

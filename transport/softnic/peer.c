@@ -92,7 +92,7 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
         peer->same_process = m->pid == ctx->pid && m->start_time == ctx->start_time;
         peer->member = map_member(peer, m);
     }
-    close(fd);
+    nic_port_unlock(fd);
     if (peer->ip == ctx->ip) {
         munmap(meeting, sizeof *meeting);
         meeting = ctx->meeting;

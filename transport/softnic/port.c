@@ -95,6 +95,13 @@ static struct meeting *map_meeting(int fd)
     return meeting == MAP_FAILED ? NULL : meeting;
 }
 
+/* A mapping keeps the file open, and a child has it too: closing alone does not unlock. */
+void nic_port_unlock(int fd)
+{
+    flock(fd, LOCK_UN);
+    close(fd);
+}
+
 /* What a killed last member left of another port of ours goes, when nobody is using it. */
 static void clear_file(const char *path)
 {
@@ -113,7 +120,7 @@ static void clear_file(const char *path)
         if (meeting != NULL)
             munmap(meeting, sizeof *meeting);
     }
-    close(fd);
+    nic_port_unlock(fd);
 }
 
 static void clear_other_ports(const char *own_path)
@@ -154,7 +161,7 @@ static int open_locked(const char *path, int flags, int *out)
             *out = fd;
             return 0;
         }
-        close(fd);
+        nic_port_unlock(fd);
         if (err != 0)
             return err;
     }
@@ -307,7 +314,7 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
         } else if (err == ENOSPC) {
             unlink(ctx->path);
         }
-        close(fd);
+        nic_port_unlock(fd);
         return err;
     }
     ctx->meeting = meeting;
@@ -326,7 +333,7 @@ void nic_port_leave(struct ctx *ctx)
     nic_member_unref(ctx->member);
     ctx->member = NULL;
     munmap(ctx->meeting, sizeof *ctx->meeting);
-    close(ctx->meeting_fd);
+    nic_port_unlock(ctx->meeting_fd);
 }
 
 int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
@@ -348,7 +355,7 @@ int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
     if (err != 0) {
         if (meeting != NULL)
             munmap(meeting, sizeof *meeting);
-        close(fd);
+        nic_port_unlock(fd);
         return err;
     }
     *out = meeting;
