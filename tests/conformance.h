@@ -38,6 +38,8 @@ struct device {
     struct ibv_context *(*open)(const struct trial *t, int side); /* side 0 or 1 */
     double alpha_us;                                              /* for softnic: the wire's */
     bool one_port;                      /* both sides open the same port */
+    bool polled;                        /* work may stand still at a side that nobody polls */
+    bool early_wakes;                   /* a channel may be readable before its event is due */
     bool strict;                        /* refuses what libibverbs leaves undefined (no CQ, NULL) */
     const struct exception *exceptions; /* ended by one without a name; NULL: none */
 };
@@ -147,7 +149,8 @@ struct options default_options(void);
 void side_make(struct trial *t, struct side *side, const struct options *options);
 void side_memory(struct trial *t, struct side *side, const struct options *options);
 void pair_make(struct trial *t, const struct options *options); /* both sides, not connected */
-void pair_open(struct trial *t, const struct options *options); /* both, connected; NULL: default */
+void trial_connect(struct trial *t,
+                   const struct options *options); /* both, connected; NULL: default */
 
 /* Objects that are destroyed after the check, in the right order. */
 void trial_track(struct trial *t, enum kind kind, void *object, size_t bytes);

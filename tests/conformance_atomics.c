@@ -28,7 +28,7 @@ static void fetch_and_add(struct trial *t)
     static const uint64_t words[] = {0, 1, UINT64_MAX, 0x00000000ffffffff, 0x8000000000000000};
     static const uint64_t adds[] = {0, 1, UINT64_MAX, 0x0123456789abcdef};
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         for (size_t j = 0; j < sizeof adds / sizeof *adds; j++) {
             struct work w;
@@ -49,7 +49,7 @@ static void compare_and_swap(struct trial *t)
     static const uint64_t words[] = {0, 1, UINT64_MAX, 0x00000001ffffffff, 0x8000000000000000};
     enum { COUNT = sizeof words / sizeof *words };
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     for (size_t i = 0; i < COUNT; i++)
         for (size_t j = 0; j < COUNT; j++) {
             struct work w;
@@ -71,7 +71,7 @@ static void compare_and_swap(struct trial *t)
 static void adds_follow_one_another(struct trial *t)
 {
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     put_word(&t->b, WORD, 1000);
     struct work w[24];
     for (uint64_t i = 0; i < 24; i++) {
@@ -94,7 +94,7 @@ static void adds_follow_one_another(struct trial *t)
 static void an_address_out_of_line_is_refused(struct trial *t)
 {
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     payload(t, &t->b, WORD, 16);
     work_make(t, &w, (enum ibv_wr_opcode)t->check->parameter, &t->a, RESULT, &t->b.address,
@@ -113,7 +113,7 @@ static void an_address_out_of_line_is_refused(struct trial *t)
 static void a_reply_needs_8_bytes(struct trial *t)
 {
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     struct ibv_send_wr *bad;
     put_word(&t->b, WORD, 5);
@@ -134,7 +134,7 @@ static void two_queue_pairs_add_to_one_word(struct trial *t)
 {
     enum { ROUNDS = 400 };
     need_atomics(t);
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     /* b adds to its own word too, through a queue pair that is its own peer. */
     struct side self = t->b;
     self.qp = trial_qp(t, &self, &self.options);

@@ -7,7 +7,7 @@ static void open_with_calls(struct trial *t)
     struct options o = default_options();
     o.wr_calls = true;
     o.inline_bytes = 32;
-    pair_open(t, &o);
+    trial_connect(t, &o);
 }
 
 static void a_batch_goes_out_as_one(struct trial *t)
@@ -151,7 +151,7 @@ static void calls_with_bad_keys(struct trial *t)
 
 static void the_extended_view_is_the_same_queue_pair(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct options o = default_options();
     o.wr_calls = true;
     struct side other = t->a;

@@ -28,10 +28,14 @@ static const struct device softnic_one_port = {.name = "softnic-one-port",
                                                .open = open_softnic,
                                                .one_port = true,
                                                .strict = true};
+/* On a shaped wire what is posted waits for its turn, and whoever polls the sender's port moves it
+ * on; a completion that is announced early is not shown before it is due. */
 static const struct device softnic_shaped = {.name = "softnic-shaped",
                                              .verbs = &verbs_softnic,
                                              .open = open_softnic,
                                              .alpha_us = 20,
+                                             .polled = true,
+                                             .early_wakes = true,
                                              .strict = true};
 
 static struct ibv_context *open_ibverbs(const struct trial *t, int side)

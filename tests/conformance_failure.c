@@ -44,7 +44,7 @@ static void peer_that_is_not_there(struct trial *t)
 static void peer_destroyed_in_mid_stream(struct trial *t)
 {
     struct options o = impatient();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work first, second;
     payload(t, &t->a, 0, 64);
     work_make(t, &first, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 64);
@@ -61,7 +61,7 @@ static void peer_destroyed_in_mid_stream(struct trial *t)
 static void peer_destroyed_while_a_send_waits(struct trial *t)
 {
     struct options o = impatient();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     work_make(t, &w, IBV_WR_SEND, &t->a, 0, &t->b.address, 0, 64);
     post(t, &t->a, &w);
@@ -74,7 +74,7 @@ static void peer_destroyed_while_a_send_waits(struct trial *t)
 
 static void both_queues_are_flushed_in_order(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w[6];
     struct receive r[6];
     for (int i = 0; i < 6; i++) {
@@ -97,7 +97,7 @@ static void both_queues_are_flushed_in_order(struct trial *t)
 /* The failed request has its own status; those before it succeed, those behind it are flushed. */
 static void work_behind_a_failure_is_flushed(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w[7];
     struct receive r[3];
     for (int i = 0; i < 3; i++) {
@@ -129,7 +129,7 @@ static void work_behind_a_failure_is_flushed(struct trial *t)
 /* Unsignalled requests that fail or are flushed do show a completion. */
 static void unsignalled_failures_are_shown(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w[3];
     for (int i = 0; i < 3; i++) {
         work_make(t, &w[i], IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 64);
@@ -146,7 +146,7 @@ static void unsignalled_failures_are_shown(struct trial *t)
 
 static void work_posted_in_err_is_flushed(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     expect_equal(t, move(t, &t->a, NULL, IBV_QPS_ERR), 0, "modify_qp to ERR");
     for (int round = 0; round < 100; round++) {
         struct work w;
@@ -165,7 +165,7 @@ static void work_posted_in_err_is_flushed(struct trial *t)
 /* The receives of a queue pair whose peer did something forbidden are flushed too. */
 static void a_failed_responder_flushes(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     struct receive r[4];
     for (int i = 0; i < 4; i++) {
@@ -183,7 +183,7 @@ static void a_failed_responder_flushes(struct trial *t)
 /* A failure is one queue pair's own: its neighbour works on, and it works again after RESET. */
 static void a_failed_queue_pair_recovers(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     for (int round = 0; round < 5; round++) {
         struct work w;
         work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 64);
@@ -207,7 +207,7 @@ static void a_failed_queue_pair_recovers(struct trial *t)
 
 static void a_neighbour_works_on(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct side near = t->a, far = t->b;
     near.qp = trial_qp(t, &near, &near.options);
     far.qp = trial_qp(t, &far, &far.options);

@@ -42,7 +42,7 @@ static void open_with_lists(struct trial *t)
     struct options o = default_options();
     o.sge = attr.max_sge < 8 ? (uint32_t)attr.max_sge : 8;
     o.wr_calls = t->check->way == BY_WR_CALLS;
-    pair_open(t, &o);
+    trial_connect(t, &o);
 }
 
 static void gathered_write(struct trial *t)
@@ -105,7 +105,7 @@ static void a_list_too_long_is_refused(struct trial *t)
 {
     struct options o = default_options();
     o.sge = 2;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     struct receive r;
     struct ibv_send_wr *bad_send = NULL;
@@ -135,7 +135,7 @@ static void open_inline(struct trial *t)
     struct options o = default_options();
     o.inline_bytes = WANTED_INLINE;
     o.wr_calls = t->check->way == BY_WR_CALLS;
-    pair_open(t, &o);
+    trial_connect(t, &o);
 }
 
 static void inline_post(struct trial *t, enum ibv_wr_opcode opcode, uint32_t bytes, size_t to)

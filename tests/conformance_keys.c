@@ -30,7 +30,7 @@ static enum ibv_wr_opcode opcode_of(const struct trial *t)
 
 static void bad_lkey(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, opcode_of(t));
     w.sge[0].lkey ^= 0x5a5a5a;
@@ -56,7 +56,7 @@ static void set_remote(struct work *w, uint64_t address, uint32_t rkey)
 
 static void bad_rkey(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, opcode_of(t));
     set_remote(&w, t->b.address.memory + 4096, t->b.address.rkey ^ 0x5a5a5a);
@@ -66,7 +66,7 @@ static void bad_rkey(struct trial *t)
 
 static void deregistered_lkey(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, opcode_of(t));
     deregister(t, t->a.mr);
@@ -75,7 +75,7 @@ static void deregistered_lkey(struct trial *t)
 
 static void deregistered_rkey(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, opcode_of(t));
     deregister(t, t->b.mr);
@@ -85,7 +85,7 @@ static void deregistered_rkey(struct trial *t)
 /* A key that is registered anew must not be the old one at once. */
 static void an_old_key_stays_dead(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, IBV_WR_RDMA_WRITE);
     uint32_t old = t->b.mr->rkey;
@@ -97,7 +97,7 @@ static void an_old_key_stays_dead(struct trial *t)
 
 static void lkey_of_another_pd(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_pd *other = trial_pd(t, t->a.context);
     struct ibv_mr *mr = trial_mr(t, other, t->a.memory, t->a.bytes, all_access);
     struct work w;
@@ -108,7 +108,7 @@ static void lkey_of_another_pd(struct trial *t)
 
 static void rkey_of_another_pd(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_pd *other = trial_pd(t, t->b.context);
     struct ibv_mr *mr = trial_mr(t, other, t->b.memory, t->b.bytes, all_access);
     struct work w;
@@ -123,7 +123,7 @@ enum place { AT_START, AT_END, BEFORE, PAST, FAR_AWAY, WRAPPING };
 
 static void remote_bounds(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_mr *mr = trial_mr(t, t->b.pd, t->b.memory + 1000, 1000, all_access);
     uint64_t first = (uintptr_t)t->b.memory + 1000;
     const uint64_t addresses[] = {first,       first + 1000 - 24,  first - 1,
@@ -151,7 +151,7 @@ static void remote_bounds(struct trial *t)
 
 static void local_bounds(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_mr *mr = trial_mr(t, t->a.pd, t->a.memory + 1000, 1000, all_access);
     uint64_t first = (uintptr_t)t->a.memory + 1000;
     const uint64_t addresses[] = {first,       first + 1000 - 24,  first - 1,
@@ -166,7 +166,7 @@ static void local_bounds(struct trial *t)
 
 static void a_bad_second_piece_is_found(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     prepare(t, &w, IBV_WR_RDMA_WRITE);
     w.sge[1] = w.sge[0];
@@ -195,7 +195,7 @@ static void region_without_right(struct trial *t)
 {
     struct options o = default_options();
     o.access = all_access & ~needed_right(opcode_of(t));
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     prepare(t, &w, opcode_of(t));
     fails(t, &w, IBV_WC_REM_ACCESS_ERR);
@@ -223,7 +223,7 @@ static void queue_pair_without_right(struct trial *t)
 {
     struct options o = default_options();
     o.qp_access = all_access & ~IBV_ACCESS_LOCAL_WRITE & ~needed_right(opcode_of(t));
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     prepare(t, &w, opcode_of(t));
     post(t, &t->a, &w);
@@ -240,7 +240,7 @@ static void queue_pair_without_right(struct trial *t)
 static void no_local_write(struct trial *t)
 {
     struct options o = default_options();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct ibv_mr *mr = trial_mr(t, t->a.pd, t->a.memory, t->a.bytes, IBV_ACCESS_REMOTE_READ);
     struct work w;
     prepare(t, &w, opcode_of(t));
@@ -254,7 +254,7 @@ static void no_local_write(struct trial *t)
 static void local_read_needs_no_right(struct trial *t)
 {
     struct options o = default_options();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct ibv_mr *mr = trial_mr(t, t->a.pd, t->a.memory, t->a.bytes, 0);
     struct work w;
     prepare(t, &w, IBV_WR_RDMA_WRITE);
@@ -269,7 +269,7 @@ static void local_read_needs_no_right(struct trial *t)
 
 static void zero_length_needs_no_key(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w;
     for (int pieces = 0; pieces < 2; pieces++) {
         work_make(t, &w, opcode_of(t), &t->a, 0, &t->b.address, 0, 0);
@@ -310,7 +310,7 @@ static void regions_that_cannot_be_are_refused(struct trial *t)
 
 static void regions_may_overlap(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_mr *reader = trial_mr(t, t->b.pd, t->b.memory, t->b.bytes, IBV_ACCESS_REMOTE_READ);
     struct work w;
     prepare(t, &w, IBV_WR_RDMA_WRITE);

@@ -47,7 +47,7 @@ static void every_operation(struct trial *t, void *memory)
     struct options o = default_options();
     o.memory = memory;
     o.memory_bytes = BYTES;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct side *sides[] = {&t->a, &t->b};
     for (size_t i = 0; i < 2; i++) {
         move_bytes(t, sides[i], sides[1 - i]);
@@ -116,7 +116,7 @@ static void mixed_pages(struct trial *t)
 /* What cannot be written can be sent from, and be read by a peer. */
 static void read_only_memory(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     uint8_t *memory = mapping(t, MAP_PRIVATE);
     memset(memory, 0x3c, BYTES);
     expect(t, !mprotect(memory, BYTES, PROT_READ), "mprotect: %s", strerror(errno));
@@ -157,7 +157,7 @@ static void a_region_of_64_mebibytes(struct trial *t)
 {
     struct options o = default_options();
     o.memory_bytes = 64u << 20;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     size_t last = o.memory_bytes - 5000;
     payload(t, &t->a, last, 5000);

@@ -14,7 +14,7 @@ static void pd_with_mr_is_busy(struct trial *t)
 
 static void pd_with_qp_is_busy(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     deregister(t, t->a.mr);
     expect_equal(t, t->verbs->dealloc_pd(t->a.pd), EBUSY, "dealloc_pd with a queue pair");
     destroy_qp(t, t->a.qp);
@@ -24,7 +24,7 @@ static void pd_with_qp_is_busy(struct trial *t)
 
 static void cq_with_qp_is_busy(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     expect_equal(t, t->verbs->destroy_cq(t->a.send_cq), EBUSY, "destroy_cq of the send queue's");
     expect_equal(t, t->verbs->destroy_cq(t->a.recv_cq), EBUSY, "destroy_cq of the receive queue's");
     destroy_qp(t, t->a.qp);
@@ -87,7 +87,7 @@ static void objects_point_to_their_owners(struct trial *t)
 {
     struct options o = default_options();
     o.channel = true;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     const struct side *a = &t->a;
     expect(t, a->pd->context == a->context, "pd->context");
     expect(t, a->mr->context == a->context && a->mr->pd == a->pd, "mr->context, mr->pd");
@@ -102,6 +102,54 @@ static void objects_point_to_their_owners(struct trial *t)
                a->qp->qp_type == IBV_QPT_RC,
            "qp->context, pd, send_cq, recv_cq, qp_context, qp_type");
     expect_equal(t, a->qp->state, IBV_QPS_RTS, "qp->state");
+}
+
+/* What is under way when its queue pair goes is forgotten, and nothing of it shows later. */
+static void busy_objects_can_be_destroyed(struct trial *t)
+{
+    trial_connect(t, NULL);
+    for (int i = 0; i < 4; i++) {
+        struct work w;
+        struct receive r;
+        receive_make(t, &r, &t->a, 0, 8);
+        post_receive(t, &t->a, &r);
+        work_make(t, &w, IBV_WR_SEND, &t->a, 0, &t->b.address, 0, 8);
+        post(t, &t->a, &w); /* waits: b has no receive */
+    }
+    destroy_qp(t, t->a.qp);
+    expect_quiet(t, t->a.send_cq);
+    expect_quiet(t, t->a.recv_cq);
+}
+
+static void a_cq_can_be_destroyed_unpolled(struct trial *t)
+{
+    trial_connect(t, NULL);
+    struct work w;
+    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+    for (int i = 0; i < 8; i++)
+        post(t, &t->a, &w);
+    destroy_qp(t, t->a.qp);
+    trial_forget(t, t->a.send_cq);
+    expect_equal(t, t->verbs->destroy_cq(t->a.send_cq), 0, "destroy_cq");
+}
+
+static void a_device_is_opened_many_times(struct trial *t)
+{
+    struct ibv_context *contexts[16];
+    for (int round = 0; round < 3; round++) {
+        int opened = 0, refused = 0;
+        for (int i = 0; i < 16; i++)
+            opened += (contexts[i] = t->device->open(t, 0)) != NULL;
+        for (int i = 0; i < 16; i++)
+            refused += contexts[i] && t->verbs->close_device(contexts[i]) != 0;
+        expect_equal(t, opened, 16, "contexts opened");
+        expect_equal(t, refused, 0, "contexts that could not be closed");
+    }
+    trial_connect(t, NULL);
+    struct work w;
+    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+    post(t, &t->a, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
 }
 
 /* --- refusals ------------------------------------------------------------------------------- */
@@ -283,6 +331,9 @@ static const struct check checks[] = {
     {.name = "many objects come and go", .run = many_objects_come_and_go},
     {.name = "queue pair numbers and keys differ", .run = qp_numbers_and_keys_differ},
     {.name = "objects point to their owners", .run = objects_point_to_their_owners},
+    {.name = "busy objects can be destroyed", .run = busy_objects_can_be_destroyed},
+    {.name = "a CQ can be destroyed unpolled", .run = a_cq_can_be_destroyed_unpolled},
+    {.name = "a device is opened many times", .run = a_device_is_opened_many_times},
     {.name = "a CQ of impossible size is refused", .run = cq_of_impossible_size_is_refused},
     {.name = "a queue pair beyond the limits is refused", .run = qp_beyond_the_limits_is_refused},
     {.name = "a queue pair without a CQ is refused", .run = qp_without_cq_is_refused},

@@ -8,7 +8,7 @@ static void completions_come_in_order(struct trial *t)
                                                  IBV_WR_ATOMIC_FETCH_AND_ADD};
     struct options o = default_options();
     o.memory_bytes = 1 << 18;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w[32];
     struct receive r[8];
     memset(t->b.memory, 0, 64);
@@ -32,7 +32,7 @@ static void completions_come_in_order(struct trial *t)
 
 static void many_are_polled_at_once(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w[20];
     struct ibv_wc wc[64];
     for (int i = 0; i < 20; i++) {
@@ -65,7 +65,7 @@ static void make_many(struct trial *t, struct side *near, struct side *far)
     o.sends = o.receives = ROUNDS;
     o.cqe = PAIRS * ROUNDS;
     o.memory_bytes = PAIRS * 64;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     for (int i = 0; i < PAIRS; i++) {
         near[i] = t->a;
         far[i] = t->b;
@@ -124,7 +124,7 @@ static void many_queue_pairs_on_one_cq(struct trial *t)
 
 static void sends_and_receives_have_their_own_cq(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r;
     struct work w;
     receive_make(t, &r, &t->b, 0, 8);
@@ -141,7 +141,7 @@ static void sends_and_receives_may_share_a_cq(struct trial *t)
 {
     struct options o = default_options();
     o.one_cq = true;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct receive r;
     struct work from_a, from_b;
     receive_make(t, &r, &t->b, 0, 8);
@@ -159,7 +159,7 @@ static void sends_and_receives_may_share_a_cq(struct trial *t)
 /* A queue pair is gone; the completions of its neighbour on the same CQ are not. */
 static void destroying_leaves_the_neighbours_entries(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct side near = t->a, far = t->b;
     near.qp = trial_qp(t, &near, &near.options);
     far.qp = trial_qp(t, &far, &far.options);

@@ -91,7 +91,7 @@ void pair_make(struct trial *t, const struct options *options)
     side_make(t, &t->b, &other);
 }
 
-void pair_open(struct trial *t, const struct options *options)
+void trial_connect(struct trial *t, const struct options *options)
 {
     struct options standard = default_options();
     standard.wr_calls = t->check->way == BY_WR_CALLS;

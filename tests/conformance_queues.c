@@ -38,7 +38,7 @@ static void drain_waiting_sends(struct trial *t, const struct work *w, uint32_t 
 static void a_full_send_queue_refuses(struct trial *t)
 {
     struct options o = small_queues();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t depth = t->a.cap.max_send_wr;
     expect(t, depth < 250, "%u requests granted for 8", depth);
     struct work w[256], more;
@@ -58,7 +58,7 @@ static void a_full_send_queue_refuses(struct trial *t)
 static void a_chain_longer_than_the_room(struct trial *t)
 {
     struct options o = small_queues();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t depth = t->a.cap.max_send_wr;
     expect(t, depth < 250, "%u requests granted for 8", depth);
     struct work w[256];
@@ -79,7 +79,7 @@ static void a_batch_longer_than_the_room(struct trial *t)
 {
     struct options o = small_queues();
     o.wr_calls = true;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t depth = t->a.cap.max_send_wr;
     expect(t, depth < 250, "%u requests granted for 8", depth);
     struct work w[256], more[5];
@@ -96,7 +96,7 @@ static void a_batch_longer_than_the_room(struct trial *t)
 static void a_full_receive_queue_refuses(struct trial *t)
 {
     struct options o = small_queues();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t depth = t->b.cap.max_recv_wr;
     expect(t, depth < 250, "%u requests granted for 8", depth);
     struct receive r[256];
@@ -123,7 +123,7 @@ static void a_full_receive_queue_refuses(struct trial *t)
 static void polling_makes_room(struct trial *t)
 {
     struct options o = small_queues();
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t depth = t->a.cap.max_send_wr;
     expect(t, depth < 250, "%u requests granted for 8", depth);
     struct work w[256];
@@ -141,7 +141,7 @@ static void selective_signalling(struct trial *t)
 {
     struct options o = small_queues();
     o.wr_calls = t->check->way == BY_WR_CALLS;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     for (size_t i = 0; i < 400; i++) {
         payload(t, &t->a, i % 64 * 16, 16);
@@ -160,7 +160,7 @@ static void sq_sig_all_signals_all(struct trial *t)
 {
     struct options o = default_options();
     o.signal_all = true;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w[8];
     for (int i = 0; i < 8; i++) {
         work_make(t, &w[i], IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
@@ -174,7 +174,7 @@ static void sq_sig_all_signals_all(struct trial *t)
 /* What stands before the bad request is done; it and what stands behind are not. */
 static void a_bad_request_in_a_chain(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct work w[7];
     payload(t, &t->a, 0, 64);
     for (size_t i = 0; i < 7; i++) {

@@ -4,7 +4,7 @@
 
 static void receives_are_used_in_order(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r[16];
     struct work w[16];
     for (size_t i = 0; i < 16; i++) {
@@ -32,7 +32,7 @@ static void a_thousand_messages(struct trial *t)
     o.receives = 8;
     o.sends = 8;
     o.wr_calls = t->check->way == BY_WR_CALLS;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct receive r[8];
     struct work w[8];
     for (uint32_t i = 0; i < 1008; i++) {
@@ -54,7 +54,7 @@ static void a_thousand_messages(struct trial *t)
 
 static void a_chain_of_receives(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r[5];
     struct work w;
     for (size_t i = 0; i < 5; i++) {
@@ -77,7 +77,7 @@ static void a_chain_of_receives(struct trial *t)
 /* A WRITE_WITH_IMM takes a receive, be it without any buffer, and a WRITE takes none. */
 static void immediate_takes_a_receive_without_buffer(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r;
     struct work plain, with;
     receive_make(t, &r, &t->b, 0, 0);
@@ -103,7 +103,7 @@ static void immediate_takes_a_receive_without_buffer(struct trial *t)
 /* InfiniBand 9.9.3: too little room is the receiver's length error and the sender's bad request. */
 static void a_receive_too_small(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r;
     struct work w;
     receive_make(t, &r, &t->b, 1024, 99);
@@ -121,7 +121,7 @@ static void a_receive_too_small(struct trial *t)
 
 static void a_receive_with_a_bad_key(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r;
     struct work w;
     receive_make(t, &r, &t->b, 1024, 64);
@@ -137,7 +137,7 @@ static void a_receive_with_a_bad_key(struct trial *t)
 
 static void a_receive_without_local_write(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct ibv_mr *mr = trial_mr(t, t->b.pd, t->b.memory, t->b.bytes, 0);
     struct receive r;
     struct work w;
@@ -156,7 +156,7 @@ static void no_receive(struct trial *t)
 {
     struct options o = default_options();
     o.rnr_retry = (uint8_t)t->check->size;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     payload(t, &t->a, 0, 64);
     work_make(t, &w, (enum ibv_wr_opcode)t->check->parameter, &t->a, 0, &t->b.address, 0, 64);
@@ -171,7 +171,7 @@ static void no_receive(struct trial *t)
 
 static void a_late_receive_recovers(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r[3];
     struct work w[3];
     for (size_t i = 0; i < 3; i++) {
@@ -195,7 +195,7 @@ static void a_late_receive_recovers(struct trial *t)
 /* Where a SEND waits for a receive, what was posted behind it waits too. */
 static void nothing_overtakes_a_waiting_send(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive r;
     struct work send, write;
     payload(t, &t->a, 0, 128);

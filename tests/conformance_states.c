@@ -124,7 +124,7 @@ static void query_gives_back_what_was_set(struct trial *t)
     o.min_rnr_timer = 9;
     o.rd_atomic = 2;
     o.mtu = IBV_MTU_512;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct ibv_qp_attr attr = {0};
     struct ibv_qp_init_attr init = {0};
     int mask = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | IBV_QP_AV |
@@ -220,7 +220,7 @@ static void a_receiver_needs_no_rts(struct trial *t)
 /* SQD holds back what is posted; RTS lets it go. */
 static void a_drained_send_queue_waits_for_rts(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     expect_equal(t, move(t, &t->a, NULL, IBV_QPS_SQD), 0, "modify_qp to SQD");
     struct work w;
     payload(t, &t->a, 0, 64);
@@ -238,7 +238,7 @@ static void a_drained_send_queue_waits_for_rts(struct trial *t)
 /* RESET forgets what was posted, without completions; then the queue pair is as new. */
 static void a_reset_queue_pair_is_as_new(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct receive stale[3], r;
     for (int i = 0; i < 3; i++) {
         receive_make(t, &stale[i], &t->b, 0, 8);
@@ -258,6 +258,26 @@ static void a_reset_queue_pair_is_as_new(struct trial *t)
     expect_received(t, &t->b, &r, IBV_WC_SUCCESS);
     expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
     expect_copy(&t->a, 0, &t->b, 1024, 16);
+    expect_memory(t, &t->b, "b");
+}
+
+/* ibv_modify_qp(3): the rights of peers may be changed in RTS. */
+static void rights_can_be_changed_in_rts(struct trial *t)
+{
+    trial_connect(t, NULL);
+    struct ibv_qp_attr attr = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
+    expect_equal(t, t->verbs->modify_qp(t->b.qp, &attr, IBV_QP_ACCESS_FLAGS), 0,
+                 "modify_qp of the access flags alone");
+    struct work w;
+    work_make(t, &w, IBV_WR_RDMA_READ, &t->a, 0, &t->b.address, 0, 8);
+    post(t, &t->a, &w);
+    expect_sent(t, &t->a, &w, IBV_WC_SUCCESS);
+    payload(t, &t->a, 0, 8);
+    work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+    post(t, &t->a, &w);
+    struct ibv_wc wc = next_wc(t, t->a.send_cq);
+    expect(t, wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_ACCESS_ERR,
+           "status '%s'", ibv_wc_status_str(wc.status));
     expect_memory(t, &t->b, "b");
 }
 
@@ -290,6 +310,7 @@ static const struct check checks[] = {
     {.name = "a receiver needs no RTS", .run = a_receiver_needs_no_rts},
     {.name = "a drained send queue waits for RTS", .run = a_drained_send_queue_waits_for_rts},
     {.name = "a reset queue pair is as new", .run = a_reset_queue_pair_is_as_new},
+    {.name = "rights can be changed in RTS", .run = rights_can_be_changed_in_rts},
 };
 
 const struct check_group states_checks = GROUP("states", checks);

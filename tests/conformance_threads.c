@@ -125,7 +125,7 @@ static uint64_t poll_for(struct trial *t, const struct worker *w)
 
 static void two_threads_two_queue_pairs_one_cq(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct side near[2], far[2];
     payload(t, &t->a, 0, 2048);
     for (int i = 0; i < 2; i++)
@@ -144,7 +144,7 @@ static void two_threads_two_queue_pairs_one_cq(struct trial *t)
 
 static void two_threads_one_queue_pair(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct worker w[2] = {worker_on(t, &t->a, &t->b.address, 0),
                           worker_on(t, &t->a, &t->b.address, 1024)};
     start(t, &w[0], post_all);
@@ -156,7 +156,7 @@ static void two_threads_one_queue_pair(struct trial *t)
 
 static void two_threads_apart(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     payload(t, &t->a, 0, DEPTH * 8);
     payload(t, &t->b, 1024, DEPTH * 8);
     struct worker w[2] = {worker_on(t, &t->a, &t->b.address, 0),
@@ -189,7 +189,7 @@ static void *register_all(void *argument)
 
 static void registering_beside_traffic(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     struct worker w[3] = {worker_on(t, &t->a, &t->b.address, 0),
                           worker_on(t, &t->a, &t->b.address, 0),
                           worker_on(t, &t->b, &t->a.address, 0)};
@@ -231,7 +231,7 @@ static void a_sleeping_thread_is_woken(struct trial *t)
 {
     struct options o = default_options();
     o.channel = true;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     for (int round = 0; round < 10; round++) {
         struct sleeper s = {.verbs = t->verbs, .channel = t->b.channel, .cq = t->b.recv_cq};
         struct receive r;

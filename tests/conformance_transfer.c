@@ -25,7 +25,7 @@ enum { FROM = 61, TO = 131 };
 static void one_sided(struct trial *t)
 {
     struct options o = transfer_options(t);
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t bytes = bytes_of(t);
     struct work w;
     if (t->check->parameter == IBV_WR_RDMA_READ) {
@@ -50,7 +50,7 @@ static void with_receive(struct trial *t)
     enum ibv_wr_opcode opcode = (enum ibv_wr_opcode)t->check->parameter;
     bool is_write = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct options o = transfer_options(t);
-    pair_open(t, &o);
+    trial_connect(t, &o);
     uint32_t bytes = bytes_of(t);
     struct receive r;
     receive_make(t, &r, &t->b, is_write ? 0 : TO, is_write ? 64 : bytes + 7);
@@ -77,7 +77,7 @@ static void with_receive(struct trial *t)
 /* What was written earlier is what is read later, through the same queue pair. */
 static void a_read_sees_an_earlier_write(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     for (int round = 0; round < 50; round++) {
         struct work write, read;
         payload(t, &t->a, 0, 300);
@@ -96,7 +96,7 @@ static void a_read_sees_an_earlier_write(struct trial *t)
 
 static void a_fence_orders_a_write_after_a_read(struct trial *t)
 {
-    pair_open(t, NULL);
+    trial_connect(t, NULL);
     for (int round = 0; round < 50; round++) {
         struct work read, write;
         payload(t, &t->b, 0, 500);
@@ -119,7 +119,7 @@ static void a_send_tells_of_earlier_writes(struct trial *t)
 {
     struct options o = default_options();
     o.memory_bytes = 300000;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     for (int round = 0; round < 20; round++) {
         struct work write, send;
         struct receive r;
@@ -143,7 +143,7 @@ static void more_reads_than_may_be_outstanding(struct trial *t)
 {
     struct options o = default_options();
     o.rd_atomic = 1;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work reads[16];
     payload(t, &t->b, 0, 16 * 256);
     for (int i = 0; i < 16; i++) {
@@ -182,7 +182,7 @@ static void both_directions_at_once(struct trial *t)
 {
     struct options o = default_options();
     o.memory_bytes = 65536;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work from_a[16], from_b[16];
     for (size_t i = 0; i < 16; i++) {
         payload(t, &t->a, i * 1000, 999);
@@ -209,7 +209,7 @@ static void a_small_path_mtu_moves_the_same_bytes(struct trial *t)
 {
     struct options o = default_options();
     o.mtu = IBV_MTU_256;
-    pair_open(t, &o);
+    trial_connect(t, &o);
     struct work w;
     payload(t, &t->a, 0, 5000);
     work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 99, 5000);
