@@ -99,7 +99,12 @@ static enum turn take_turn(struct ctx *ctx, uint32_t limit)
     struct qp *qp = pop(ctx);
     if (qp == NULL)
         return TURN_LIST_EMPTY;
-    spin_lock(&qp->sq_lock);
+    /* Held between ibv_wr_start and ibv_wr_complete, perhaps by this very thread, which may have
+     * started on several queue pairs: never wait for it here. */
+    if (!spin_trylock(&qp->sq_lock)) {
+        put_back(ctx, qp, true, false);
+        return TURN_NOTHING;
+    }
     uint32_t executed = qp->sq_executed;
     bool left = nic_execute(qp, limit);
     bool moved = qp->sq_executed != executed;
