@@ -326,7 +326,7 @@ static int body_one_sided(struct sstar_world *world, void *arg)
     /* both ranks of a pair add to the word of the lower one */
     int lower = rank & ~1;
     enum { ADDS = 200 };
-    uint64_t last = 0, before = sstar_signals(link);
+    uint64_t last = 0;
     bool can_add = !foreign || !link_is_local(link);
     if (rank != lower && can_add) {
         for (int i = 0; i < ADDS; i++) {
@@ -338,7 +338,7 @@ static int body_one_sided(struct sstar_world *world, void *arg)
             last += 3;
         }
     } else if (can_add) {
-        CHECK(sstar_signal_wait(link, before + 1) == 0);
+        CHECK(sstar_signal_wait(link, PUTS + 1) == 0);
         CHECK(__atomic_load_n(&mine->board.sum, __ATOMIC_ACQUIRE) == 3 * ADDS);
     }
     /* refused without doing anything */
@@ -441,11 +441,16 @@ static int body_one_names(struct sstar_world *world, void *arg)
 
 static const struct sstar_wire SHAPED = {20, 1, 1};
 
+static void ranks_expect(const struct ranks *ranks)
+{
+    assert_int_equal(ranks_run(ranks), 0);
+}
+
 static void run_both(struct ranks ranks)
 {
     for (int processes = 0; processes < 2; processes++) {
         ranks.processes = processes;
-        assert_int_equal(ranks_run(&ranks), 0);
+        ranks_expect(&ranks);
     }
 }
 
@@ -526,7 +531,8 @@ static void test_one_sided_local(void **state)
     one_sided(2, 0, (struct sstar_link_attr){.puts = 8}, NULL);
     one_sided(4, 2, (struct sstar_link_attr){.puts = 8}, NULL);
     one_sided(2, 0, (struct sstar_link_attr){.slots = 1}, NULL);
-    run_both((struct ranks){.size = 2, .body = body_add_refused});
+    /* Threads of one process reach such a word; processes do not. */
+    ranks_expect(&(struct ranks){.size = 2, .processes = true, .body = body_add_refused});
 }
 
 static void nic_one_sided(const struct sstar_wire *wire)
