@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t drain_ns = 200 * 1000 * 1000;
+static const uint64_t drain_idle_ns = 1000 * 1000 * 1000;
+static const uint64_t drain_ns = 3ull * 1000 * 1000 * 1000;
 
 static const char *operation_name(int operation)
 {
@@ -122,25 +123,37 @@ static int step(struct waiter *w, uint64_t *moved)
     return err;
 }
 
-/* After a failure: let the frame that is half sent get through, so that the notice that follows it
- * can be read. Bounded. */
+/* The other end cannot read the notice before the frame that is half sent is through: push it on
+ * while it moves. */
+static void push_through(struct channel *c, uint64_t until)
+{
+    uint64_t moved = c->moved, moved_ns = clock_ns(), now = moved_ns;
+    while (!channel_sent(c) && now < until && now - moved_ns < drain_idle_ns) {
+        struct pollfd p = {.fd = c->fd, .events = POLLOUT};
+        poll(&p, 1, 10);
+        if (channel_write(c) < 0)
+            c->out_left = 0;
+        now = clock_ns();
+        if (c->moved != moved)
+            moved_ns = now;
+        moved = c->moved;
+    }
+    if (!channel_sent(c))
+        c->told = true; /* nothing sensible can be sent any more */
+}
+
+/* After a failure, before the call returns: nothing may refer to the caller's memory any more. */
 static void drain(struct sstar_world *world)
 {
     struct control *control = world->control;
     uint64_t until = clock_ns() + drain_ns;
     for (int i = 0; i < control->channel_count; i++) {
         struct channel *c = &control->channels[i];
-        while (c->fd >= 0 && !c->ended && !channel_sent(c) && clock_ns() < until) {
-            struct pollfd p = {.fd = c->fd, .events = POLLOUT};
-            poll(&p, 1, 10);
-            if (channel_write(c) < 0)
-                c->out_left = 0;
-        }
-        if (!channel_sent(c))
-            c->told = true; /* nothing sensible can be sent any more */
+        if (c->fd >= 0 && !c->ended && !c->told)
+            push_through(c, until);
         c->out_left = 0;
         if (c->in_body == c->target)
-            c->in_body = NULL; /* the caller's */
+            c->in_body = NULL;
     }
 }
 
