@@ -2,6 +2,7 @@
 /* Links: messages and one-sided operations, inside a node and through the NIC, with both ways of
  * learning of arrival. */
 #include "tests/ranks.h"
+#include "transport/device.h"
 #include "transport/link.h"
 #include "transport/memory.h"
 #include "transport/wait.h"
@@ -24,7 +25,29 @@ struct traffic {
     int messages;     /* from each rank to each other */
     bool zero_copy;   /* link_send now and then */
     bool half_duplex; /* only the lower rank sends: credit must come back by itself */
+    bool chained;     /* on a device without ibv_wr_* */
 };
+
+/* A device that has ibv_post_send only. */
+static struct verbs verbs_plain;
+
+static struct ibv_qp *refuse_create_qp_ex(struct ibv_context *context,
+                                          struct ibv_qp_init_attr_ex *attr)
+{
+    (void)context;
+    (void)attr;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+static int plain_device(struct sstar_world *world)
+{
+    struct device *device;
+    int err = device_get(world, &device);
+    if (!err)
+        device->verbs = &verbs_plain;
+    return err;
+}
 
 static uint64_t seed_of(int from, int to, int i)
 {
@@ -169,6 +192,7 @@ static int body_messages(struct sstar_world *world, void *arg)
     struct sstar_links *links;
     struct sstar_region *regions[64] = {0};
     uint8_t *places[64] = {0};
+    CHECK(!t->chained || plain_device(world) == 0);
     CHECK(sstar_links_open(world, peers, n, &t->attr, &links) == 0);
     size_t bytes = (size_t)t->messages * t->attr.slot_bytes + 1;
     for (int i = 0; i < n && t->zero_copy; i++) {
@@ -294,6 +318,7 @@ static int body_one_sided(struct sstar_world *world, void *arg)
     const struct sstar_link_attr *attr = arg;
     int rank = sstar_rank(world), peer = rank ^ 1, n = sstar_size(world);
     bool foreign = attr->slots == 1; /* memory that does not come from sstar_alloc */
+    CHECK(attr->slots != 2 || plain_device(world) == 0);
     struct sstar_link_attr real = {
         .queue_pairs = attr->queue_pairs, .puts = attr->puts, .through_nic = attr->through_nic};
     struct sstar_links *links;
@@ -485,6 +510,8 @@ static void nic_messages(const struct sstar_wire *wire)
     messages(2, 1,
              (struct traffic){{.queue_pairs = 3, .slots = 2, .slot_bytes = 100}, 500, true, false},
              wire);
+    messages(2, 1, (struct traffic){{.slots = 512, .slot_bytes = 200}, 3000, .chained = true},
+             wire);
     messages(5, 2, (struct traffic){{.slots = 8, .slot_bytes = 1000}, 150, true, false}, wire);
     messages(6, 2, (struct traffic){{.queue_pairs = 1, .slots = 32, .slot_bytes = 64}, 200, 0, 0},
              wire);
@@ -540,6 +567,7 @@ static void nic_one_sided(const struct sstar_wire *wire)
     for (uint32_t k = 1; k <= 8; k *= 2)
         one_sided(2, 1, (struct sstar_link_attr){.queue_pairs = k, .puts = 2 * k}, wire);
     one_sided(2, 1, (struct sstar_link_attr){.queue_pairs = 3, .puts = 64, .slots = 1}, wire);
+    one_sided(2, 1, (struct sstar_link_attr){.queue_pairs = 2, .puts = 32, .slots = 2}, wire);
     one_sided(4, 1, (struct sstar_link_attr){.puts = 1}, wire);
     one_sided(2, 0, (struct sstar_link_attr){.through_nic = true}, wire);
 }
@@ -587,6 +615,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_sided_nic),
         cmocka_unit_test(test_one_sided_nic_by_completion),
     };
+    verbs_plain = verbs_softnic;
+    verbs_plain.create_qp_ex = refuse_create_qp_ex;
     printf("# seed %llu\n", (unsigned long long)SEED);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
