@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
     PAGE = 4096,
-    POLLS_PER_STEP =
-        16,    /* wait_step takes longer than a poll; what is timed must not wait for it */
+    /* wait_step takes longer than a poll, and what is timed must not wait for it; after a while it
+     * yields the core, too. */
+    POLLS_PER_STEP = 16,
+    SPINNING_POLLS_PER_STEP = 1 << 16,
     PUTS = 64, /* under way at most: enough to keep any wire full */
 };
 
@@ -37,9 +40,9 @@ static size_t report_offset(const struct pair *pair)
     return 2 * pair->max_bytes;
 }
 
-static double *report_source(const struct pair *pair)
+static void *report_source(const struct pair *pair)
 {
-    return (double *)(pair->memory + report_offset(pair) + PAGE / 2);
+    return pair->memory + report_offset(pair) + PAGE / 2;
 }
 
 static int open_memory(struct pair *pair)
@@ -136,14 +139,15 @@ void pair_close(struct pair *pair)
 /* ---- one message -------------------------------------------------------------------------------
  */
 
-static int move_on(const struct pair *pair, struct waiter *w)
+/* Poll once. A signal may come without an event (it lies in memory), so the caller looks for it
+ * after every poll. */
+static int move_on(struct pair *pair, struct waiter *w)
 {
-    for (int i = 0; i < POLLS_PER_STEP; i++) {
-        int events = sstar_links_progress(pair->links);
-        if (events)
-            return events < 0 ? events : 0;
-    }
-    return wait_step(w);
+    int events = sstar_links_progress(pair->links);
+    if (events < 0)
+        return events;
+    uint32_t polls = pair->spins ? SPINNING_POLLS_PER_STEP : POLLS_PER_STEP;
+    return ++pair->polls % polls ? 0 : wait_step(w);
 }
 
 static int peer_of(const struct pair *pair)
@@ -186,16 +190,40 @@ static int await(struct pair *pair, uint64_t count)
 /* ---- what is asked ------------------------------------------------------------------------------
  */
 
+/* How often this thread lost its core. */
+static uint64_t switches(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) ? 0 : (uint64_t)usage.ru_nivcsw;
+}
+
 enum question { LONE = 1, STREAM, FINISH, FINISH_FOR_NOW };
 
 struct asked {
     uint64_t question, bytes, count;
 };
 
+struct report_back {
+    double us;
+    uint64_t switches; /* while it answered */
+};
+
 /* Both reports and questions land here. */
 static const volatile void *report_landing(const struct pair *pair)
 {
     return pair->memory + report_offset(pair);
+}
+
+static int await_report(struct pair *pair, uint64_t switches_before, double *us)
+{
+    int err = await(pair, 1);
+    if (err)
+        return err;
+    struct report_back report = *(const volatile struct report_back *)report_landing(pair);
+    pair->disturbed = report.switches || switches() != switches_before;
+    if (us)
+        *us = report.us;
+    return 0;
 }
 
 /* Puts may overtake each other, so a question is answered before anything follows it. */
@@ -210,7 +238,7 @@ static int ask(struct pair *pair, enum question question, size_t bytes, int coun
 int pair_lone(struct pair *pair, size_t bytes, int warm, int count, double *us)
 {
     int err = ask(pair, LONE, bytes, warm + count);
-    uint64_t before = clock_ns();
+    uint64_t switches_before = switches(), before = clock_ns();
     for (int i = -warm; i < count && !err; i++) {
         err = put_message(pair, bytes);
         if (!err)
@@ -220,19 +248,16 @@ int pair_lone(struct pair *pair, size_t bytes, int warm, int count, double *us)
             us[i] = (double)(now - before) / 2e3;
         before = now;
     }
-    return err;
+    return err ? err : await_report(pair, switches_before, NULL);
 }
 
 int pair_stream(struct pair *pair, size_t bytes, int messages, double *us)
 {
     int err = ask(pair, STREAM, bytes, messages);
+    uint64_t switches_before = switches();
     for (int i = 0; i < messages && !err; i++)
         err = put_message(pair, bytes);
-    if (!err)
-        err = await(pair, 1);
-    if (!err)
-        *us = *(const volatile double *)report_landing(pair);
-    return err;
+    return err ? err : await_report(pair, switches_before, us);
 }
 
 int pair_finish(struct pair *pair, bool more)
@@ -243,21 +268,30 @@ int pair_finish(struct pair *pair, bool more)
 /* ---- what is answered ---------------------------------------------------------------------------
  */
 
+static int report_back(struct pair *pair, double us, uint64_t switches_before)
+{
+    *(struct report_back *)report_source(pair) =
+        (struct report_back){.us = us, .switches = switches() - switches_before};
+    return put(pair, report_source(pair), report_offset(pair), sizeof(struct report_back));
+}
+
 static int answer_lone(struct pair *pair, size_t bytes, uint64_t count)
 {
+    uint64_t switches_before = switches();
     int err = 0;
     for (uint64_t i = 0; i < count && !err; i++) {
         err = await(pair, 1);
         if (!err)
             err = put_message(pair, bytes);
     }
-    return err;
+    return err ? err : report_back(pair, 0, switches_before);
 }
 
 /* Time from an early arrival to the last, and report it. */
 static int answer_stream(struct pair *pair, uint64_t messages)
 {
     uint64_t warm = messages / 5 + 1, begin = pair->arrived + warm;
+    uint64_t switches_before = switches();
     int err = await(pair, warm);
     uint64_t begun_ns = clock_ns(), begun = sstar_signals(pair->link);
     if (!err)
@@ -267,8 +301,8 @@ static int answer_stream(struct pair *pair, uint64_t messages)
         return err;
     /* If a backlog was there when we began, the time is not that of the wire. */
     bool lost = begun >= pair->arrived || begun - begin > messages / 4;
-    *report_source(pair) = lost ? 0 : (double)(ended_ns - begun_ns) / 1e3 / (double)timed;
-    return put(pair, report_source(pair), report_offset(pair), sizeof(double));
+    double us = lost ? 0 : (double)(ended_ns - begun_ns) / 1e3 / (double)timed;
+    return report_back(pair, us, switches_before);
 }
 
 int pair_serve(struct pair *pair)

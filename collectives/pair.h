@@ -31,6 +31,12 @@ struct pair {
     struct sstar_region *region;
     struct sstar_remote_region remote;
     uint64_t arrived; /* the peer's signals that we have waited for */
+    uint32_t polls;
+    /* Set after opening, where each of the two has a core of its own: poll and do not yield. */
+    bool spins;
+    /* Whether the last lone messages or stream were disturbed: the kernel gave one of the two cores
+     * to somebody else meanwhile. For the asking rank. */
+    bool disturbed;
 };
 
 /* Collective; worlds of one rank have no pair (-EINVAL). `pair` is zeroed or was closed. */

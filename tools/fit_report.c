@@ -48,6 +48,7 @@ static json_t *point_json(const struct fit_run *run, int i)
     double beta = run->result.beta_gbps.value;
     set(row, "size_bytes", json_integer((json_int_t)run->size_bytes[i]));
     set(row, "median_us", record_real(p->median_us));
+    set(row, "iterations", json_integer(run->rounds * run->trips[i]));
     set(row, "p99_us", record_real(p->p99_us));
     set(row, "predicted_us", record_real(p->predicted_us));
     set(row, "residual_percent", percent(p->residual));
@@ -143,7 +144,7 @@ json_t *fit_json(const struct fit_run *run)
         set(fit, "note", json_string(r->note));
     set(fit, "fitted_to_bytes", json_integer((json_int_t)run->size_bytes[r->used - 1]));
     set(fit, "seed", json_integer((json_int_t)run->arguments->common.seed));
-    set(fit, "iterations", json_integer(run->rounds * FIT_TRIPS_PER_VISIT));
+    set(fit, "rounds", json_integer(run->rounds));
     if (run->unshaped_world)
         add_imposed(fit, run);
     set(fit, "points", points_json(run));
@@ -163,9 +164,10 @@ static void print_table(const struct fit_run *run)
         printf("through %s (%s)\n", device->name, device->device_class);
     else
         printf("one node, through memory\n");
-    printf("# %d round trips and %d streams per size in %d interleaved rounds, seed %llu\n",
-           run->rounds * FIT_TRIPS_PER_VISIT, run->rounds, run->rounds,
-           (unsigned long long)run->arguments->common.seed);
+    printf(
+        "# %d interleaved rounds, in each of a size %d round trips (long ones fewer) and a stream; "
+        "seed %llu\n",
+        run->rounds, run->trips[0], (unsigned long long)run->arguments->common.seed);
     printf("# lone messages: one way; predicted: alpha + S/beta; efficiency: S/(median*beta); "
            "streams: time per message\n");
     table_head(stdout, columns, COLUMNS);

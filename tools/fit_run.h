@@ -26,10 +26,11 @@ struct fit_run {
     struct sstar_device_info device;
     /* The rest is the asking rank's, which is rank 0. */
     int sizes, rounds;
+    int room; /* for the samples of so many rounds */
     uint64_t size_bytes[FIT_MAX_POINTS];
     double typical_us[FIT_MAX_POINTS];
-    int stream_messages[FIT_MAX_POINTS];
-    double *lone_us, *stream_us, *unshaped_us; /* size by size, in order of time */
+    int trips[FIT_MAX_POINTS], stream_messages[FIT_MAX_POINTS]; /* of a visit */
+    double *lone_us, *stream_us, *unshaped_us;                  /* size by size, in order of time */
     int streams[FIT_MAX_POINTS];
     double unshaped_latency_us; /* 0: not measured */
     struct fit_point points[FIT_MAX_POINTS];
