@@ -25,7 +25,14 @@ int link_commit(struct sstar_link *link, size_t bytes, int flags)
 {
     if (bytes > link->slot_bytes || link->slots == 0)
         return too_large(link, bytes);
-    return link->ops->commit(link, bytes, flags);
+    return link->ops->commit(link, bytes, flags, NULL);
+}
+
+int link_commit_ticket(struct sstar_link *link, size_t bytes, int flags, uint64_t *ticket)
+{
+    if (bytes > link->slot_bytes || link->slots == 0)
+        return too_large(link, bytes);
+    return link->ops->commit(link, bytes, flags, ticket);
 }
 
 int link_send(struct sstar_link *link, const struct piece *pieces, int n, int flags,

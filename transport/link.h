@@ -28,6 +28,9 @@ struct message {
 int link_reserve(struct sstar_link *link, size_t bytes, void **payload);
 /* Send `bytes` of what was composed. flags: 0 or SSTAR_MORE (no doorbell yet). */
 int link_commit(struct sstar_link *link, size_t bytes, int flags);
+/* The same with a ticket as for sstar_put: once it is done the message has left, and needs nobody
+ * here to move it on (a shaped softnic sends only while its ranks post or poll). */
+int link_commit_ticket(struct sstar_link *link, size_t bytes, int flags, uint64_t *ticket);
 
 /* Send from registered memory without a copy: `n` pieces of which each lies in its region, at most
  * LINK_MAX_PIECES. *ticket as for sstar_put. Inside a node the pieces are copied into the slot.

@@ -44,9 +44,11 @@ static int local_reserve(struct sstar_link *link, size_t bytes, void **payload)
     return 0;
 }
 
-static int local_commit(struct sstar_link *link, size_t bytes, int flags)
+static int local_commit(struct sstar_link *link, size_t bytes, int flags, uint64_t *ticket)
 {
     (void)flags;
+    if (ticket)
+        *ticket = link->tickets_done = ++link->tickets;
     struct local_header *header = header_of(link->peer_slots, link, link->sent);
     link->sent++;
     atomic_store_explicit(&header->word, (uint64_t)bytes << 32 | (uint32_t)link->sent,
@@ -68,8 +70,7 @@ static int local_send(struct sstar_link *link, const struct piece *pieces, int n
         memcpy(to, pieces[i].data, pieces[i].bytes);
         to += pieces[i].bytes;
     }
-    *ticket = link->tickets_done = ++link->tickets;
-    return local_commit(link, bytes, flags);
+    return local_commit(link, bytes, flags, ticket);
 }
 
 static int local_receive(struct sstar_link *link, struct message *message)

@@ -103,8 +103,10 @@ static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes
     return flags & SSTAR_MORE ? 0 : rc_ring(link);
 }
 
-static int nic_commit(struct sstar_link *link, size_t bytes, int flags)
+static int nic_commit(struct sstar_link *link, size_t bytes, int flags, uint64_t *ticket)
 {
+    if (ticket && link->tickets - link->tickets_done > link->ticket_mask)
+        return stall(link);
     char *payload = staging_slot(link);
     trailer_write(link, payload + bytes, bytes);
     struct rc_op op;
@@ -112,7 +114,7 @@ static int nic_commit(struct sstar_link *link, size_t bytes, int flags)
                                  .length = (uint32_t)bytes + LINK_TRAILER_BYTES,
                                  .lkey = link->links->region->mr->lkey};
     op.n_sge = 1;
-    op.ticket = 0;
+    op.ticket = ticket ? *ticket = ++link->tickets : 0;
     return message_build(link, &op, bytes, flags);
 }
 

@@ -68,7 +68,8 @@ struct one_sided {
 
 struct link_ops {
     int (*reserve)(struct sstar_link *link, size_t bytes, void **payload);
-    int (*commit)(struct sstar_link *link, size_t bytes, int flags);
+    /* ticket: NULL, or where it goes. */
+    int (*commit)(struct sstar_link *link, size_t bytes, int flags, uint64_t *ticket);
     int (*send)(struct sstar_link *link, const struct piece *pieces, int n, size_t bytes, int flags,
                 uint64_t *ticket);
     int (*receive)(struct sstar_link *link, struct message *message);
