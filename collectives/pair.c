@@ -14,7 +14,8 @@ enum {
      * yields the core, too. */
     POLLS_PER_STEP = 16,
     SPINNING_POLLS_PER_STEP = 1 << 16,
-    PUTS = 64, /* under way at most: enough to keep any wire full */
+    PUTS =
+        256, /* under way at most: enough to keep any wire full while word of arrivals comes back */
 };
 
 static void choose_ranks(struct pair *pair)
