@@ -21,7 +21,8 @@ struct sstar_allreduce {
     bool local_only;
     uint32_t queue_pairs, slot_bytes;
     bool slice_given;
-    bool cost_known; /* the wire is one that we imposed */
+    bool cost_known; /* the wire is one that we imposed; it moves only while we post or poll */
+    uint64_t ticket; /* of the last message sent on such a wire */
     struct sstar_cost cost;
     const struct reduce_set *kernels;
     uint8_t slices[PLAN_SIZE_CLASSES]; /* chosen so far for each class of size; 0: not yet */

@@ -41,6 +41,36 @@ static int await_slot(struct sstar_allreduce *plan, struct sstar_link *link, siz
     return err;
 }
 
+static int commit(struct sstar_allreduce *plan, size_t bytes)
+{
+    if (!plan->cost_known)
+        return link_commit(plan->next, bytes, 0);
+    struct waiter w =
+        wait_begin(plan->world, "earlier slices of AllReduce to leave", link_peer(plan->next), 0);
+    int err;
+    while ((err = link_commit_ticket(plan->next, bytes, 0, &plan->ticket)) == -EAGAIN) {
+        err = sstar_links_progress(plan->links);
+        if (err < 0 || (err = wait_step(&w)) < 0)
+            return err;
+    }
+    return err;
+}
+
+/* Whoever called us may go and compute; what we sent must not wait for him to come back. */
+static int see_off(struct sstar_allreduce *plan)
+{
+    if (!plan->cost_known || !plan->next)
+        return 0;
+    struct waiter w =
+        wait_begin(plan->world, "the last slices of AllReduce to leave", link_peer(plan->next), 0);
+    while (!sstar_link_done(plan->next, plan->ticket)) {
+        int err = sstar_links_progress(plan->links);
+        if (err < 0 || (err = wait_step(&w)) < 0)
+            return err;
+    }
+    return 0;
+}
+
 /* What arrived or the operand is made the value, in the slot if it goes on, else in the result. */
 static int wire_step(struct sstar_allreduce *plan, const struct node_job *job,
                      const struct step *step)
@@ -72,7 +102,7 @@ static int wire_step(struct sstar_allreduce *plan, const struct node_job *job,
     if (step->what & STEP_RECEIVE)
         link_release(plan->previous, 1);
     if (step->what & STEP_SEND)
-        err = link_commit(plan->next, bytes, 0);
+        err = commit(plan, bytes);
     return err;
 }
 
@@ -93,5 +123,5 @@ int execute_schedule(struct sstar_allreduce *plan, const struct node_job *job)
         else
             err = wire_step(plan, job, &step);
     }
-    return err;
+    return err ? err : see_off(plan);
 }
