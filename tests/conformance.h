@@ -123,6 +123,8 @@ struct trial {
     struct tracked tracked[MAX_TRACKED];
     size_t tracked_count;
     struct peer *peers;
+    struct ibv_cq *unacked_cq; /* whose events were taken and not acknowledged: destroying waits */
+    unsigned unacked;
     jmp_buf out;
     char message[1024], where[128];
 };

@@ -220,9 +220,9 @@ static void *sleep_on_channel(void *argument)
     if (!poll_readable(s->channel->fd, DEADLINE_MS))
         return NULL;
     s->result = s->verbs->get_cq_event(s->channel, &found, &cq_context);
-    if (!s->result && found == s->cq) {
-        s->verbs->ack_cq_events(s->cq, 1);
-        s->events++;
+    if (!s->result) {
+        s->verbs->ack_cq_events(found, 1);
+        s->events += found == s->cq;
     }
     return NULL;
 }

@@ -69,6 +69,9 @@ bool trial_undo(struct trial *t)
         "free",       "munmap",    "dealloc_pd", "dereg_mr", "destroy_comp_channel",
         "destroy_cq", "destroy_qp"};
     bool fine = true;
+    if (t->unacked)
+        t->verbs->ack_cq_events(t->unacked_cq, t->unacked);
+    t->unacked = 0;
     for (int kind = QP; kind >= MEMORY; kind--)
         for (size_t i = t->tracked_count; i-- > 0;) {
             if (t->tracked[i].kind != (enum kind)kind)
