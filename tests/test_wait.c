@@ -186,9 +186,19 @@ static void test_names_a_stopped_rank(void **state)
     assert_int_equal(step_to_look(&w), 0); /* reported, not condemned */
     char text[1024];
     read_log(f, text, sizeof(text));
+    /* whoever waits for another, which in turn waits for that one, hears of it too */
+    struct waiter other = wait_begin(&f->world, "a credit", 3, 1);
+    assert_int_equal(step_to_look(&other), 0);
+    pretend(&other, 5);
+    assert_int_equal(step_to_look(&other), 0);
+    size_t length = strlen(text);
+    read_log(f, text, sizeof(text));
     kill(pid, SIGCONT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_non_null(strstr(text, "waits for rank 2"));
     assert_non_null(strstr(text, "; rank 2 is stopped"));
+    assert_non_null(strstr(text + length, "waits for rank 3"));
+    assert_non_null(strstr(text + length, "; rank 2 is stopped"));
     assert_int_equal(f->world.failed, 0);
 }
 

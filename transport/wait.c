@@ -53,19 +53,32 @@ static bool process_stopped(pid_t pid)
     return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
 }
 
+/* A rank of this host that is stopped: the one we wait for, or else any, since whom we wait for may
+ * itself wait for that one. -1: none. */
+static int find_stopped(const struct sstar_world *world, int first)
+{
+    for (int i = -1; i < world->size; i++) {
+        int rank = i < 0 ? first : i;
+        const struct rank_info *info = rank >= 0 ? &world->ranks[rank] : NULL;
+        if (info && info->same_host && info->pid != getpid() && process_stopped(info->pid))
+            return rank;
+    }
+    return -1;
+}
+
 /* "rank 1 waits for rank 2: a credit (sequence 17), 5 s so far; rank 2 is stopped" */
 static void describe(const struct waiter *w, uint64_t waited_ns, char *text, size_t size)
 {
     const struct sstar_world *world = w->world;
     char whom[160] = "the others", state[96] = "";
-    if (w->peer >= 0 && w->peer < world->size) {
-        const struct rank_info *info = &world->ranks[w->peer];
-        snprintf(whom, sizeof(whom), "rank %d (host %s, pid %ld)", w->peer, info->host,
-                 (long)info->pid);
-        if (info->same_host && info->pid != getpid() && process_stopped(info->pid))
-            snprintf(state, sizeof(state), "; rank %d is stopped (kill -CONT %ld lets it go on)",
-                     w->peer, (long)info->pid);
-    }
+    int peer = w->peer < world->size ? w->peer : -1;
+    if (peer >= 0)
+        snprintf(whom, sizeof(whom), "rank %d (host %s, pid %ld)", peer, world->ranks[peer].host,
+                 (long)world->ranks[peer].pid);
+    int stopped = find_stopped(world, peer);
+    if (stopped >= 0)
+        snprintf(state, sizeof(state), "; rank %d is stopped (kill -CONT %ld lets it go on)",
+                 stopped, (long)world->ranks[stopped].pid);
     snprintf(text, size, "rank %d waits for %s: %s (sequence %" PRIu64 "), %" PRIu64 " s so far%s",
              world->rank, whom, w->what, w->sequence, waited_ns / 1000000000u, state);
 }
