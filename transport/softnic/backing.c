@@ -171,3 +171,14 @@ void nic_share_put(struct ctx *ctx, struct fd_share *share)
     close(share->fd);
     free(share);
 }
+
+/* Of regions that were never deregistered. */
+void nic_share_close_all(struct ctx *ctx)
+{
+    while (ctx->shares != NULL) {
+        struct fd_share *share = ctx->shares;
+        ctx->shares = share->next;
+        close(share->fd);
+        free(share);
+    }
+}

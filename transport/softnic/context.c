@@ -86,6 +86,7 @@ static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
     struct ibv_context *context = ibv_of(ctx);
     ctx->pid = getpid();
     ctx->start_time = nic_start_time(ctx->pid);
+    ctx->token = nic_token(ctx->pid, ctx->start_time);
     ctx->now_ns = attr->now_ns != NULL ? attr->now_ns : monotonic_ns;
     ctx->clock = attr->clock;
     ctx->clock_is_handed = attr->now_ns != NULL;
@@ -183,7 +184,11 @@ int softnic_close_device(struct ibv_context *context)
         forget_queue_pairs(ctx);
         nic_port_leave(ctx);
         nic_member_destroy(ctx);
+    } else {
+        close(ctx->meeting_fd);
+        close(ctx->member_fd);
     }
+    nic_share_close_all(ctx);
     close(context->async_fd);
     close(ctx->async_wfd);
     free(ctx->device);

@@ -112,11 +112,13 @@ int softnic_destroy_cq(struct ibv_cq *base)
     return 0;
 }
 
-void nic_cq_overrun(struct ctx *ctx, uint32_t index)
+/* The queue is lost, and so is a queue pair that completes into it. */
+static void overrun(struct qp *qp, struct cq *cq)
 {
-    struct shared_cq *scq = &ctx->member->cq[index];
-    if (atomic_exchange(&scq->overrun, 1) == 0)
-        nic_async_raise(ctx, NULL, IBV_EVENT_CQ_ERR, index);
+    if (atomic_exchange(&cq->shared->overrun, 1) == 0)
+        nic_async_raise(qp->ctx, NULL, IBV_EVENT_CQ_ERR, cq->index);
+    if (atomic_exchange(&qp->shared->state, IBV_QPS_ERR) != IBV_QPS_ERR)
+        nic_async_raise(qp->ctx, NULL, IBV_EVENT_QP_FATAL, qp->ex.qp_base.qp_num);
 }
 
 void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
@@ -132,8 +134,8 @@ void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_st
         [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
     };
     struct cq *cq = to_cq(qp->ex.qp_base.send_cq);
-    if (nic_cq_count(cq->shared)) {
-        nic_cq_overrun(qp->ctx, cq->index);
+    if (__builtin_expect(nic_cq_count(cq->shared), 0)) {
+        overrun(qp, cq);
         return;
     }
     uint32_t at = qp->cqe_tail++;
@@ -255,26 +257,36 @@ static void visit(struct poll *poll, struct cq_bits *bits, uint32_t slot, bool s
         unmark(bits, slot);
         return;
     }
+    bool flushed = true;
     if (__builtin_expect(
             atomic_load_explicit(&qp->shared->state, memory_order_acquire) == IBV_QPS_ERR, 0))
-        nic_qp_flush(qp);
-    if (!(send ? drain_sends(poll, qp) : drain_recvs(poll, qp)))
+        flushed = nic_qp_flush(qp);
+    if (!(send ? drain_sends(poll, qp) : drain_recvs(poll, qp)) || !flushed)
         return;
     unmark(bits, slot);
     if ((send ? (void *)send_head(qp) : (void *)recv_head(qp)) != NULL)
         nic_cq_mark(bits, slot);
 }
 
+/* Where to go on next time, so that a busy queue pair does not keep the others out. */
 static void scan(struct poll *poll, struct cq_bits *bits, bool send)
 {
     uint64_t summary = atomic_load_explicit(&bits->summary, memory_order_acquire);
+    unsigned turn = poll->cq->turn;
+    unsigned first = turn / 64 % 64, bit = turn % 64;
+    /* Rotated so that the word to begin with is the lowest. */
+    summary = summary >> first | summary << (-first & 63);
     for (; summary != 0; summary &= summary - 1) {
-        uint32_t at = (uint32_t)__builtin_ctzll(summary);
+        unsigned at = ((unsigned)__builtin_ctzll(summary) + first) % 64;
         uint64_t word = atomic_load_explicit(&bits->word[at], memory_order_acquire);
+        word = word >> bit | word << (-bit & 63);
         for (; word != 0; word &= word - 1) {
-            visit(poll, bits, at * 64 + (uint32_t)__builtin_ctzll(word), send);
-            if (poll->count == poll->room)
+            unsigned slot = at * 64 + ((unsigned)__builtin_ctzll(word) + bit) % 64;
+            visit(poll, bits, slot, send);
+            if (poll->count == poll->room) {
+                poll->cq->turn = slot + 1;
                 return;
+            }
         }
     }
 }
@@ -297,9 +309,12 @@ int softnic_poll_cq(struct ibv_cq *base, int num_entries, struct ibv_wc *wc)
         return atomic_load_explicit(&cq->shared->overrun, memory_order_relaxed) ? -1 : 0;
     struct poll poll = {cq, wc, num_entries, 0, 0};
     spin_lock(&cq->lock);
-    scan(&poll, &cq->bits, true);
-    if (poll.count < poll.room)
-        scan(&poll, recv, false);
+    /* Sends and receives come first by turns. */
+    cq->recv_first = !cq->recv_first;
+    for (unsigned i = 0; i < 2 && poll.count < poll.room; i++) {
+        bool send = cq->recv_first == (i == 1);
+        scan(&poll, send ? &cq->bits : recv, send);
+    }
     if (poll.count > 0) {
         cq->consumed += (uint32_t)poll.count;
         atomic_store_explicit(&cq->shared->consumed, cq->consumed, memory_order_release);

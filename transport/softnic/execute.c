@@ -51,7 +51,7 @@ static bool open_session(struct qp *qp)
     if (__builtin_expect(nic_peer_dead_maybe(qp->peer), 0))
         return false;
     unsigned turn = 0, tries = 0;
-    while (__builtin_expect(!nic_inbound_try(qp->remote, ctx->pid, ctx->start_time), 0)) {
+    while (__builtin_expect(!nic_inbound_try(qp->remote, ctx->token), 0)) {
         if (++tries > TRIES_AT_THE_DOOR)
             return false;
         spin_wait(&turn);
@@ -98,8 +98,7 @@ static void say_forbidden(struct qp *qp)
 }
 
 /* What an errno of process_vm_* means. */
-static enum outcome moved(struct qp *qp, const struct work *work, int err,
-                          enum ibv_wc_status *status)
+static enum outcome moved(struct qp *qp, int err, enum ibv_wc_status *status)
 {
     if (err == 0)
         return DONE;
@@ -109,7 +108,7 @@ static enum outcome moved(struct qp *qp, const struct work *work, int err,
     }
     if (err == EPERM || err == ENOSYS)
         say_forbidden(qp);
-    *status = work->wqe->opcode >= IBV_WR_RDMA_READ ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_REM_OP_ERR;
+    *status = IBV_WC_REM_OP_ERR;
     return FAILED;
 }
 
@@ -122,7 +121,7 @@ static enum outcome move_bytes(struct qp *qp, struct work *work, enum ibv_wc_sta
         err = nic_get(qp, work);
     else
         err = nic_put(qp, work);
-    return moved(qp, work, err, status);
+    return moved(qp, err, status);
 }
 
 static enum outcome take_wire(struct qp *qp, struct work *work)

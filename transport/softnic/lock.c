@@ -26,65 +26,65 @@ void spin_lock_slow(struct spin *spin)
     } while (!spin_trylock(spin));
 }
 
-bool nic_inbound_try(struct shared_qp *sqp, pid_t pid, uint64_t start_time)
+/* A process as one word, for locks that must be broken if their holder is killed. */
+uint64_t nic_token(pid_t pid, uint64_t start_time)
 {
-    uint32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&sqp->inbound, &nobody, (uint32_t)pid))
-        return false;
-    if (atomic_load_explicit(&sqp->inbound_start, memory_order_relaxed) != start_time)
-        atomic_store_explicit(&sqp->inbound_start, start_time, memory_order_relaxed);
-    uint32_t count = atomic_load_explicit(&sqp->inbound_count, memory_order_relaxed);
-    atomic_store_explicit(&sqp->inbound_count, count + 1, memory_order_relaxed);
-    return true;
+    return (uint64_t)(uint32_t)pid << 32 | (uint32_t)start_time;
 }
 
-/* Free `inbound` if its holder was killed; called seldom. */
-static void break_dead_holder(struct shared_qp *sqp, pid_t self)
+/* Free the lock if its holder was killed; called seldom. */
+static void break_dead_holder(_Atomic uint64_t *lock, uint64_t self)
 {
-    uint32_t holder = atomic_load(&sqp->inbound);
-    if (holder == 0 || holder == (uint32_t)self)
+    uint64_t holder = atomic_load(lock);
+    if (holder == 0 || holder == self)
         return;
-    uint64_t start_time = atomic_load(&sqp->inbound_start);
-    /* A process killed between the two stores left the start time of an earlier holder: then
-     * the pid alone must do. */
-    if (nic_start_time((pid_t)holder) == 0 || !nic_alive((pid_t)holder, start_time))
-        atomic_compare_exchange_strong(&sqp->inbound, &holder, 0);
+    pid_t pid = (pid_t)(holder >> 32);
+    if (nic_token(pid, nic_start_time(pid)) != holder)
+        atomic_compare_exchange_strong(lock, &holder, 0);
+}
+
+bool nic_inbound_try(struct shared_qp *sqp, uint64_t self)
+{
+    uint64_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&sqp->inbound, &nobody, self))
+        return false;
+    uint32_t count = atomic_load_explicit(&sqp->inbound_count, memory_order_relaxed);
+    atomic_store_explicit(&sqp->inbound_count, count + 1, memory_order_release);
+    return true;
 }
 
 void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp)
 {
     unsigned turn = 0;
-    while (!nic_inbound_try(sqp, ctx->pid, ctx->start_time)) {
+    while (!nic_inbound_try(sqp, ctx->token)) {
         spin_wait(&turn);
         if (turn % TURNS_BETWEEN_LOOKS == 0)
-            break_dead_holder(sqp, ctx->pid);
+            break_dead_holder(&sqp->inbound, ctx->token);
     }
 }
 
-void nic_inbound_drain(struct shared_qp *sqp, pid_t self)
+/* The first to come may have been counted late, so that only the second is certainly another. */
+void nic_inbound_drain(struct shared_qp *sqp, uint64_t self)
 {
     uint32_t count = atomic_load(&sqp->inbound_count);
     unsigned turn = 0;
-    while (atomic_load(&sqp->inbound) != 0 && atomic_load(&sqp->inbound_count) == count) {
+    while (atomic_load(&sqp->inbound) != 0 && atomic_load(&sqp->inbound_count) - count < 2) {
         spin_wait(&turn);
         if (turn % TURNS_BETWEEN_LOOKS == 0)
-            break_dead_holder(sqp, self);
+            break_dead_holder(&sqp->inbound, self);
     }
 }
 
-void nic_atomic_lock(struct member *member, pid_t pid, uint64_t start_time)
+void nic_atomic_lock(struct member *member, uint64_t self)
 {
     unsigned turn = 0;
-    for (;;) {
-        uint32_t holder = 0;
-        if (atomic_compare_exchange_strong(&member->atomic_lock, &holder, (uint32_t)pid))
-            break;
+    uint64_t nobody = 0;
+    while (!atomic_compare_exchange_strong(&member->atomic_lock, &nobody, self)) {
+        nobody = 0;
         spin_wait(&turn);
-        if (turn % TURNS_BETWEEN_LOOKS == 0 && holder != (uint32_t)pid &&
-            !nic_alive((pid_t)holder, atomic_load(&member->atomic_lock_start)))
-            atomic_compare_exchange_strong(&member->atomic_lock, &holder, 0);
+        if (turn % TURNS_BETWEEN_LOOKS == 0)
+            break_dead_holder(&member->atomic_lock, self);
     }
-    atomic_store_explicit(&member->atomic_lock_start, start_time, memory_order_relaxed);
 }
 
 void nic_atomic_unlock(struct member *member)

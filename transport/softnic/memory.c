@@ -135,7 +135,7 @@ static void wait_for_users(struct ctx *ctx)
         struct qp *qp = atomic_load(&ctx->qps[slot]);
         if (qp == NULL)
             continue;
-        nic_inbound_drain(qp->shared, ctx->pid);
+        nic_inbound_drain(qp->shared, ctx->token);
         spin_lock(&qp->sq_lock);
         spin_unlock(&qp->sq_lock);
     }

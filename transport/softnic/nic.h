@@ -68,7 +68,7 @@ struct ctx {
     char port_name[PORT_NAME_MAX + 1];
     uint32_t ip, slot;
     pid_t pid;
-    uint64_t start_time;
+    uint64_t start_time, token;
     struct member *member;
     int member_fd;
     uint64_t member_end; /* bytes in use, under `lock` */
@@ -126,6 +126,8 @@ struct cq {
     uint32_t users; /* queue pairs, under ctx->lock */
     uint32_t events_given, async_given;
     uint32_t consumed;
+    uint32_t turn; /* where the last poll stopped looking */
+    bool recv_first;
     struct spin lock;    /* of polling */
     struct cq_bits bits; /* send completions */
 };
@@ -258,15 +260,16 @@ static inline void spin_unlock(struct spin *spin)
 {
     atomic_store_explicit(&spin->held, 0, memory_order_release);
 }
-bool nic_inbound_try(struct shared_qp *sqp, pid_t pid, uint64_t start_time);
+uint64_t nic_token(pid_t pid, uint64_t start_time);
+bool nic_inbound_try(struct shared_qp *sqp, uint64_t self);
 void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp);
 static inline void nic_inbound_unlock(struct shared_qp *sqp)
 {
     atomic_store_explicit(&sqp->inbound, 0, memory_order_release);
 }
 /* Until whoever is writing through `sqp` now has finished, or is dead. */
-void nic_inbound_drain(struct shared_qp *sqp, pid_t self);
-void nic_atomic_lock(struct member *member, pid_t pid, uint64_t start_time);
+void nic_inbound_drain(struct shared_qp *sqp, uint64_t self);
+void nic_atomic_lock(struct member *member, uint64_t self);
 void nic_atomic_unlock(struct member *member);
 
 /* process.c */
@@ -289,7 +292,7 @@ void nic_port_leave(struct ctx *ctx);
 void nic_port_path(uint32_t ip, char *path, size_t size);
 /* Map the meeting file of another port, locked for looking at its members. */
 int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
-void nic_port_unlock(int fd); /* and close it */
+void nic_port_unlock(int fd);                     /* and close it */
 uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
 void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
 
@@ -335,6 +338,7 @@ int nic_backing_find(struct ctx *ctx, const void *addr, size_t length, bool writ
                      struct fd_share **share, uint64_t *offset);
 int nic_share_fd(const struct fd_share *share);
 void nic_share_put(struct ctx *ctx, struct fd_share *share);
+void nic_share_close_all(struct ctx *ctx);
 
 /* send_ring.c; sq_lock held in all of them */
 struct send_wqe *nic_sq_begin(struct qp *qp);
@@ -405,7 +409,6 @@ void nic_cq_unlock_both(struct qp *qp);
 void nic_cq_forget(struct qp *qp); /* both locked */
 /* Due time of the earliest completion not shown yet, 0 if one is to be seen, UINT64_MAX if none. */
 uint64_t nic_cq_due(struct cq *cq, bool solicited);
-void nic_cq_overrun(struct ctx *ctx, uint32_t index);
 
 /* channel.c */
 void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited);
@@ -441,6 +444,7 @@ bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *du
 /* qp_state.c */
 /* sq_lock held, `inbound` of no side */
 void nic_qp_to_error(struct qp *qp);
-void nic_qp_flush(struct qp *qp);
+/* False: another thread is at its send queue, come again. */
+bool nic_qp_flush(struct qp *qp);
 
 #endif

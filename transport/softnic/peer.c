@@ -23,7 +23,7 @@ int nic_peer_fd(struct peer *peer, int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
-static struct member *map_member(struct peer *peer, const struct meeting_member *m)
+static struct member *map_member(struct ctx *ctx, struct peer *peer, const struct meeting_member *m)
 {
     if (peer->same_process) {
         struct member *member = (struct member *)(uintptr_t)m->address;
@@ -31,8 +31,14 @@ static struct member *map_member(struct peer *peer, const struct meeting_member 
         return member;
     }
     int fd = nic_peer_fd(peer, m->fd, O_RDWR);
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno == EACCES || errno == EPERM)
+            nic_say(ctx,
+                    "the kernel lets us not open the memory of process %d: both must run as "
+                    "one user, with the same capabilities, and be dumpable",
+                    (int)peer->pid);
         return NULL;
+    }
     struct stat st;
     void *map = MAP_FAILED;
     if (fstat(fd, &st) == 0 && st.st_size == (off_t)MEMBER_BYTES)
@@ -90,7 +96,7 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
         peer->start_time = m->start_time;
         peer->generation = m->generation;
         peer->same_process = m->pid == ctx->pid && m->start_time == ctx->start_time;
-        peer->member = map_member(peer, m);
+        peer->member = map_member(ctx, peer, m);
     }
     nic_port_unlock(fd);
     if (peer->ip == ctx->ip) {

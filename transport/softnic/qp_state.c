@@ -138,14 +138,17 @@ static void reset(struct qp *qp)
     qp->remote = NULL;
 }
 
-void nic_qp_flush(struct qp *qp)
+/* Tries only: the one who polls may be in the middle of a list of ibv_wr_* calls himself. */
+bool nic_qp_flush(struct qp *qp)
 {
-    spin_lock(&qp->sq_lock);
+    if (!spin_trylock(&qp->sq_lock))
+        return false;
     nic_flush_send(qp);
     spin_unlock(&qp->sq_lock);
     spin_lock(&qp->rq_lock);
     nic_flush_recv(qp);
     spin_unlock(&qp->rq_lock);
+    return true;
 }
 
 static void to_reset(struct qp *qp, struct peer **old_peer)
@@ -170,6 +173,13 @@ static void to_drained(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify)
         nic_async_raise(qp->ctx, NULL, IBV_EVENT_SQ_DRAINED, qp->ex.qp_base.qp_num);
+}
+
+static void flush_now(struct qp *qp)
+{
+    unsigned turn = 0;
+    while (!nic_qp_flush(qp))
+        spin_wait(&turn);
 }
 
 static int change(struct qp *qp, const struct ibv_qp_attr *attr, int mask, enum ibv_qp_state *to)
@@ -210,7 +220,7 @@ int softnic_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int attr_ma
     if (to == IBV_QPS_RESET)
         to_reset(qp, &old_peer);
     else if (to == IBV_QPS_ERR)
-        nic_qp_flush(qp);
+        flush_now(qp);
     else if (to == IBV_QPS_SQD)
         to_drained(qp, attr, attr_mask);
     if (old_peer != NULL)

@@ -64,8 +64,9 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
     }
     uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
     bool wake = wqe->status != IBV_WC_SUCCESS || wqe->solicited != 0;
-    atomic_store_explicit(&sqp->rq_consumed, at + 1, memory_order_relaxed);
+    /* In this order: who is killed in between leaves a completion, which flushing finds. */
     atomic_store_explicit(&wqe->owner, lap, memory_order_release);
+    atomic_store_explicit(&sqp->rq_consumed, at + 1, memory_order_release);
     nic_cq_mark(&scq->bits, qpn % QPS_MAX);
     nic_cq_wake(peer, scq, wake);
 }
@@ -79,6 +80,11 @@ void nic_flush_recv(struct qp *qp)
     nic_inbound_lock(qp->ctx, sqp);
     for (uint32_t at; (at = atomic_load(&sqp->rq_consumed)) != qp->rq_posted;) {
         struct recv_wqe *wqe = nic_recv_at(qp, at);
+        uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
+        if (atomic_load(&wqe->owner) == lap) {
+            atomic_store(&sqp->rq_consumed, at + 1);
+            continue;
+        }
         wqe->due_ns = 0;
         wqe->byte_len = 0;
         wqe->imm = 0;

@@ -81,10 +81,9 @@ struct shared_qp {
     _Atomic uint8_t established;
     uint64_t rq_offset;                             /* of the ring in the member's memory */
     alignas(CACHE_LINE) _Atomic uint32_t rq_posted; /* doorbell record: written by the owner */
-    /* The lock of the receiving side: pid of whoever writes there, 0 if nobody. */
-    alignas(CACHE_LINE) _Atomic uint32_t inbound;
+    /* The lock of the receiving side: token of the process that writes there, 0 if none. */
+    alignas(CACHE_LINE) _Atomic uint64_t inbound;
     _Atomic uint32_t inbound_count; /* of times it was taken */
-    _Atomic uint64_t inbound_start; /* start time of the process that took it last */
     _Atomic uint32_t rq_consumed;   /* under `inbound` */
 };
 
@@ -132,9 +131,8 @@ struct member {
     _Atomic uint32_t closed;
     _Atomic uint32_t local_refs; /* users of this mapping inside the owner's process */
     int32_t async_wfd;           /* the pipe of asynchronous events */
-    /* Atomics on memory that is not mapped shared are one at a time: pid of the holder. */
-    alignas(CACHE_LINE) _Atomic uint32_t atomic_lock;
-    _Atomic uint64_t atomic_lock_start;
+    /* Atomics on memory that is not mapped shared are one at a time: token of the holder. */
+    alignas(CACHE_LINE) _Atomic uint64_t atomic_lock;
     struct shared_qp qp[QPS_MAX];
     struct shared_cq cq[CQS_MAX];
     struct shared_mr mr[MRS_MAX];

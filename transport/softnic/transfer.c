@@ -173,7 +173,7 @@ int nic_atomic(struct qp *qp, struct work *work)
     uint64_t old = 0;
     int err = 0;
     if (target->unshared)
-        nic_atomic_lock(member, qp->ctx->pid, qp->ctx->start_time);
+        nic_atomic_lock(member, qp->ctx->token);
     if (target->direct != NULL)
         old = atomic_direct(work->wqe, (word *)(void *)target->direct);
     else
