@@ -268,6 +268,50 @@ static void ranks_are_processes(void **state)
         }
 }
 
+/* On a shaped wire a rank that has its result must not leave messages behind that only it can move:
+ * here it goes to the control plane after each, which does not poll. */
+static int leave_the_wire(struct sstar_world *world, void *argument)
+{
+    const enum sstar_algorithm algorithm = *(const enum sstar_algorithm *)argument;
+    struct sstar_allreduce_attr attr = {.algorithm = algorithm, .queue_pairs = 2};
+    struct sstar_allreduce *plan;
+    const size_t most = 30000;
+    int32_t *numbers = malloc(most * sizeof *numbers);
+    int err = sstar_allreduce_open(world, &attr, &plan), bad = 0;
+    for (size_t count = 100; !err && count <= most; count = count * 17 / 10) {
+        for (size_t i = 0; i < count; i++)
+            numbers[i] = value_of(sstar_rank(world), i, 7);
+        err = sstar_allreduce_run(plan, numbers, numbers, count, SSTAR_INT32, SSTAR_SUM);
+        if (!err)
+            err = sstar_barrier(world);
+        for (size_t i = 0; i < count; i++)
+            bad += numbers[i] != right_value(sstar_size(world), i, 7, SSTAR_SUM);
+    }
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    else
+        sstar_allreduce_close(plan);
+    free(numbers);
+    return err ? err : bad;
+}
+
+static void shaped_wire(void **state)
+{
+    (void)state;
+    for (int per_node = 1; per_node <= 3; per_node++)
+        for (int algorithm = SSTAR_RING; algorithm <= SSTAR_HIERARCHICAL; algorithm++) {
+            enum sstar_algorithm own = (enum sstar_algorithm)algorithm;
+            struct ranks ranks = {.size = 6,
+                                  .ranks_per_node = per_node,
+                                  .wire = {30, 3, 0.4},
+                                  .processes = per_node == 3,
+                                  .port_per_rank = per_node == 2,
+                                  .body = leave_the_wire,
+                                  .arg = &own};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
 /* Numbers whose sums are rounded: the same bits on every rank, in every run, out of place and in.
  */
 static int same_bits(struct sstar_world *world, void *argument)
@@ -379,10 +423,10 @@ static void edges_and_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(edges_and_refusals),  cmocka_unit_test(one_node),
-        cmocka_unit_test(the_same_bits),       cmocka_unit_test(virtual_nodes),
-        cmocka_unit_test(large_counts),        cmocka_unit_test(small_slices),
-        cmocka_unit_test(ranks_are_processes),
+        cmocka_unit_test(edges_and_refusals), cmocka_unit_test(one_node),
+        cmocka_unit_test(the_same_bits),      cmocka_unit_test(virtual_nodes),
+        cmocka_unit_test(shaped_wire),        cmocka_unit_test(large_counts),
+        cmocka_unit_test(small_slices),       cmocka_unit_test(ranks_are_processes),
     };
     print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
                   full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
