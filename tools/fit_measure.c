@@ -7,7 +7,6 @@
 #include "tools/fit_run.h"
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,101 +15,20 @@ enum {
     WARM = 2,
     LOOK_TRIPS = 9,
     LEAST_ROUNDS = 8,
-    QUICK_LEAST_ROUNDS = 5,
+    QUICK_LEAST_ROUNDS = 6,
     MOST_ROUNDS = 150,
     POINTS = 21,
     QUICK_POINTS = 13,
     LONG_FACTOR = 24, /* the longest message takes so many times as long as the shortest */
-    LEAST_STREAM = 8,
+    LEAST_STREAM = 6,
     MOST_STREAM = 256,
+    ENOUGH_CLEAN = 3, /* visits */
     LATE_FACTOR = 4,
-    TRIES = 4, /* while a visit is disturbed by somebody who takes a core */
+    TRIES = 6, /* while a visit is disturbed by somebody who takes a core */
 };
-static const uint64_t longest_bytes = 4 << 20; /* that we choose ourselves */
 static const double budget_us = 3e6, quick_budget_us = 0.6e6;
 /* A visit should be over before the kernel gives the core to somebody else. */
 static const double visit_us = 1e3;
-
-static int say(struct sstar_world *world, int err)
-{
-    fprintf(stderr, "sstar fit: %s\n",
-            *sstar_last_error(world) ? sstar_last_error(world) : strerror(-err));
-    return err;
-}
-
-/* ---- opening -----------------------------------------------------------------------------------
- */
-
-/* The longest message that may be sent. */
-static uint64_t longest(const struct fit_arguments *a)
-{
-    if (a->end_bytes)
-        return a->end_bytes;
-    return a->begin_bytes * 64 > longest_bytes ? a->begin_bytes * 64 : longest_bytes;
-}
-
-static bool imposed(const struct sstar_wire *wire)
-{
-    return wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
-}
-
-/* The same ranks once more on an unshaped wire: what the software takes by itself. */
-static int open_unshaped(struct fit_run *run)
-{
-    struct sstar_config config = run->arguments->common.config;
-    char error[512];
-    config.wire = (struct sstar_wire){0};
-    snprintf(config.token + strlen(config.token), sizeof config.token - strlen(config.token), "u");
-    int err = sstar_world_open(&run->unshaped_world, &config, error, sizeof error);
-    if (err) {
-        fprintf(stderr, "sstar fit: cannot measure the unshaped latency: %s\n", error);
-        return err;
-    }
-    err = pair_open(&run->unshaped, run->unshaped_world, run->arguments->begin_bytes);
-    run->unshaped.spins = run->pair.spins;
-    return err ? say(run->unshaped_world, err) : 0;
-}
-
-/* Two ranks that poll on one core would time the scheduler. Those that we started ourselves get a
- * core each; a launcher has its own idea of where its ranks run. */
-static void take_core(struct fit_run *run)
-{
-    cpu_set_t allowed, mine;
-    int nth = run->pair.role == PAIR_ASKS ? 0 : 1;
-    if (strcmp(run->arguments->common.config.launcher, "sstar") != 0 ||
-        run->pair.role == PAIR_LOOKS_ON || sched_getaffinity(0, sizeof allowed, &allowed) ||
-        CPU_COUNT(&allowed) < 2)
-        return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || nth--)
-            continue;
-        CPU_ZERO(&mine);
-        CPU_SET(cpu, &mine);
-        run->pair.spins = !sched_setaffinity(0, sizeof mine, &mine);
-        return;
-    }
-}
-
-int fit_open(struct fit_run *run)
-{
-    int err = pair_open(&run->pair, run->world, longest(run->arguments));
-    if (!err)
-        err = sstar_device_info(run->world, &run->device);
-    if (err)
-        return say(run->world, err);
-    take_core(run);
-    return run->pair.across_nodes && imposed(&run->device.wire) ? open_unshaped(run) : 0;
-}
-
-void fit_close(struct fit_run *run)
-{
-    pair_close(&run->unshaped);
-    sstar_world_close(run->unshaped_world);
-    pair_close(&run->pair);
-    free(run->lone_us);
-    free(run->stream_us);
-    free(run->unshaped_us);
-}
 
 /* ---- what to measure ---------------------------------------------------------------------------
  */
@@ -131,7 +49,7 @@ static int choose_end(struct fit_run *run, uint64_t *end)
     double shortest_us, us = 0;
     int err = look(run, a->begin_bytes, &shortest_us);
     *end = a->begin_bytes * 16 > 8192 ? a->begin_bytes * 16 : 8192;
-    while (!err && us < LONG_FACTOR * shortest_us && 2 * *end <= longest(a)) {
+    while (!err && us < LONG_FACTOR * shortest_us && 2 * *end <= fit_longest(a)) {
         *end *= 2;
         err = look(run, *end, &us);
     }
@@ -172,7 +90,7 @@ static void choose_rounds(struct fit_run *run)
          * to message, good enough to share out time. */
         double spaced = run->typical_us[i] - 0.9 * run->typical_us[0];
         spaced = fmax(spaced, 0.1 * run->typical_us[0]);
-        run->stream_messages[i] = clamp(visit_us / spaced, LEAST_STREAM, MOST_STREAM);
+        run->stream_messages[i] = clamp(visit_us / 2 / spaced, LEAST_STREAM, MOST_STREAM);
         run->trips[i] = clamp(visit_us / run->typical_us[i] / 2, 1, FIT_TRIPS_PER_VISIT);
         round_us +=
             2 * (WARM + run->trips[i]) * run->typical_us[i] + run->stream_messages[i] * spaced;
@@ -184,61 +102,95 @@ static void choose_rounds(struct fit_run *run)
             clamp(ceil((double)a->iterations / FIT_TRIPS_PER_VISIT), LEAST_ROUNDS / 2, 1 << 20);
 }
 
+static double *take_room(struct fit_visits *visits, double *us, int rounds, int block)
+{
+    *visits = (struct fit_visits){.us = us, .block = block, .room = rounds};
+    return us + rounds * block;
+}
+
 static int get_room(struct fit_run *run)
 {
-    run->room = run->rounds;
-    size_t visits = (size_t)run->rounds * (size_t)run->sizes;
-    run->lone_us = calloc(visits * FIT_TRIPS_PER_VISIT, sizeof *run->lone_us);
-    run->stream_us = calloc(visits, sizeof *run->stream_us);
-    run->unshaped_us = calloc((size_t)run->rounds * FIT_TRIPS_PER_VISIT, sizeof *run->unshaped_us);
-    if (run->lone_us && run->stream_us && run->unshaped_us)
-        return 0;
-    fprintf(stderr, "sstar fit: no memory for %zu samples; take fewer (-n)\n",
-            visits * FIT_TRIPS_PER_VISIT);
-    return -ENOMEM;
+    size_t n = (size_t)run->trips[0];
+    for (int i = 0; i < run->sizes; i++)
+        n += (size_t)run->trips[i] + 1;
+    n *= (size_t)run->rounds;
+    double *us = run->samples = calloc(n, sizeof *us);
+    if (!us) {
+        fprintf(stderr, "sstar fit: no memory for %zu samples; take fewer (-n)\n", n);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < run->sizes; i++) {
+        us = take_room(&run->lone[i], us, run->rounds, run->trips[i]);
+        us = take_room(&run->streams[i], us, run->rounds, 1);
+    }
+    take_room(&run->unshaped_lone, us, run->rounds, run->trips[0]);
+    return 0;
 }
 
 /* ---- measuring ---------------------------------------------------------------------------------
  */
 
-static double *lone_of(const struct fit_run *run, int size)
+/* Where the samples of the next visit go, were it disturbed or not. */
+static double *visit_place(const struct fit_visits *visits, bool disturbed)
 {
-    return run->lone_us + (size_t)size * (size_t)run->room * FIT_TRIPS_PER_VISIT;
+    int place = disturbed ? visits->room - 1 - visits->disturbed : visits->clean;
+    return visits->us + place * visits->block;
 }
 
-static double *streams_of(const struct fit_run *run, int size)
+/* A visit in which a core was taken away is repeated, a few times; then it is kept apart. */
+static int visit_lone(struct fit_run *run, struct pair *pair, int size, struct fit_visits *visits)
 {
-    return run->stream_us + (size_t)size * (size_t)run->room;
-}
-
-/* A visit in which a core was taken away is repeated, a few times; then it counts as it is. */
-static int visit_lone(struct fit_run *run, struct pair *pair, int size, double *us)
-{
+    double us[FIT_TRIPS_PER_VISIT];
     int err = 0;
     pair->disturbed = true;
     for (int tries = 0; tries < TRIES && !err && pair->disturbed; tries++)
-        err = pair_lone(pair, run->size_bytes[size], WARM, run->trips[size], us);
-    return err;
+        err = pair_lone(pair, run->size_bytes[size], WARM, visits->block, us);
+    if (err)
+        return err;
+    memcpy(visit_place(visits, pair->disturbed), us, (size_t)visits->block * sizeof *us);
+    pair->disturbed ? visits->disturbed++ : visits->clean++;
+    return 0;
 }
 
 static int visit_stream(struct fit_run *run, int size)
 {
-    double us = 0, best = 0;
-    int err = 0;
-    run->pair.disturbed = true;
-    for (int tries = 0; tries < TRIES && !err && (us == 0 || run->pair.disturbed); tries++) {
-        err = pair_stream(&run->pair, run->size_bytes[size], run->stream_messages[size], &us);
-        best = us > 0 ? us : best;
+    struct fit_visits *visits = &run->streams[size];
+    struct pair *pair = &run->pair;
+    double us = 0, last = 0;
+    bool clean = false;
+    for (int tries = 0; tries < TRIES && !clean; tries++) {
+        int err = pair_stream(pair, run->size_bytes[size], run->stream_messages[size], &us);
+        if (err)
+            return err;
+        clean = us > 0 && !pair->disturbed;
+        last = us > 0 ? us : last;
     }
-    if (!err && best > 0)
-        streams_of(run, size)[run->streams[size]++] = best;
-    return err;
+    if (last > 0) {
+        *visit_place(visits, !clean) = last;
+        clean ? visits->clean++ : visits->disturbed++;
+    }
+    return 0;
 }
 
-static int visit(struct fit_run *run, int size, int round)
+static int visit(struct fit_run *run, int size)
 {
-    int err = visit_lone(run, &run->pair, size, lone_of(run, size) + round * run->trips[size]);
+    int err = visit_lone(run, &run->pair, size, &run->lone[size]);
     return err ? err : visit_stream(run, size);
+}
+
+/* How many samples there are to go by: of undisturbed visits if these are enough, else of all. */
+static int usable(struct fit_run *run, struct fit_visits *visits)
+{
+    if (visits->clean >= ENOUGH_CLEAN) {
+        run->left_out += visits->disturbed;
+    } else {
+        memmove(visits->us + visits->clean * visits->block,
+                visits->us + (visits->room - visits->disturbed) * visits->block,
+                (size_t)(visits->disturbed * visits->block) * sizeof *visits->us);
+        visits->clean += visits->disturbed;
+    }
+    visits->disturbed = 0;
+    return visits->clean * visits->block;
 }
 
 static void shuffle(int *order, int n, uint64_t *random)
@@ -252,11 +204,11 @@ static void shuffle(int *order, int n, uint64_t *random)
     }
 }
 
-static int measure_unshaped(struct fit_run *run, int round)
+static int measure_unshaped(struct fit_run *run)
 {
     if (!run->unshaped_world)
         return 0;
-    int err = visit_lone(run, &run->unshaped, 0, run->unshaped_us + round * run->trips[0]);
+    int err = visit_lone(run, &run->unshaped, 0, &run->unshaped_lone);
     return err ? err : pair_finish(&run->unshaped, false);
 }
 
@@ -269,13 +221,13 @@ static bool is_late(const struct fit_run *run, int rounds, uint64_t begun_ns)
            spent_us > LATE_FACTOR * (a->quick ? quick_budget_us : budget_us);
 }
 
-static int measure_round(struct fit_run *run, int round, uint64_t *random)
+static int measure_round(struct fit_run *run, uint64_t *random)
 {
     int order[FIT_MAX_POINTS];
-    int err = measure_unshaped(run, round);
+    int err = measure_unshaped(run);
     shuffle(order, run->sizes, random);
     for (int i = 0; i < run->sizes && !err; i++)
-        err = visit(run, order[i], round);
+        err = visit(run, order[i]);
     return err;
 }
 
@@ -286,14 +238,15 @@ static int conclude(struct fit_run *run)
     struct fit_samples samples[FIT_MAX_POINTS];
     for (int i = 0; i < run->sizes; i++)
         samples[i] = (struct fit_samples){.size_bytes = (double)run->size_bytes[i],
-                                          .lone_us = lone_of(run, i),
-                                          .lone_count = run->rounds * run->trips[i],
-                                          .lone_block = run->trips[i],
-                                          .stream_us = streams_of(run, i),
-                                          .stream_count = run->streams[i],
+                                          .lone_us = run->lone[i].us,
+                                          .lone_count = usable(run, &run->lone[i]),
+                                          .lone_block = run->lone[i].block,
+                                          .stream_us = run->streams[i].us,
+                                          .stream_count = usable(run, &run->streams[i]),
                                           .stream_block = 1};
     if (run->unshaped_world)
-        run->unshaped_latency_us = fit_quantile(run->unshaped_us, run->rounds * run->trips[0], 0.5);
+        run->unshaped_latency_us =
+            fit_quantile(run->unshaped_lone.us, usable(run, &run->unshaped_lone), 0.5);
     int err = fit_sweep(samples, run->sizes, &options, run->points, &run->result);
     if (err)
         fprintf(stderr, "sstar fit: cannot fit %d sizes from %llu to %llu bytes: %s\n", run->sizes,
@@ -309,10 +262,10 @@ static int serve(struct fit_run *run)
     while (more > 0) {
         int err = run->unshaped_world ? pair_serve(&run->unshaped) : 0;
         if (err < 0)
-            return say(run->unshaped_world, err);
+            return fit_say(run->unshaped_world, err);
         more = pair_serve(&run->pair);
     }
-    return more ? say(run->world, more) : 0;
+    return more ? fit_say(run->world, more) : 0;
 }
 
 int fit_measure(struct fit_run *run)
@@ -322,7 +275,7 @@ int fit_measure(struct fit_run *run)
         return serve(run);
     int err = choose_sizes(run);
     if (err)
-        return say(run->world, err);
+        return fit_say(run->world, err);
     choose_rounds(run);
     err = get_room(run);
     if (err) {
@@ -335,7 +288,7 @@ int fit_measure(struct fit_run *run)
     bool more = !err;
     for (int round = 0; more && !err; round++) {
         progress_show(common, run->world, "fit", (double)round / run->rounds);
-        err = measure_round(run, round, &random);
+        err = measure_round(run, &random);
         more = round + 1 < run->rounds && !is_late(run, round + 1, begun_ns);
         if (!more)
             run->rounds = round + 1;
@@ -344,9 +297,9 @@ int fit_measure(struct fit_run *run)
     }
     progress_clear(common, run->world);
     if (err)
-        return say(run->unshaped_world && *sstar_last_error(run->unshaped_world)
-                       ? run->unshaped_world
-                       : run->world,
-                   err);
+        return fit_say(run->unshaped_world && *sstar_last_error(run->unshaped_world)
+                           ? run->unshaped_world
+                           : run->world,
+                       err);
     return conclude(run);
 }

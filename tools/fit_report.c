@@ -48,7 +48,7 @@ static json_t *point_json(const struct fit_run *run, int i)
     double beta = run->result.beta_gbps.value;
     set(row, "size_bytes", json_integer((json_int_t)run->size_bytes[i]));
     set(row, "median_us", record_real(p->median_us));
-    set(row, "iterations", json_integer(run->rounds * run->trips[i]));
+    set(row, "iterations", json_integer(run->lone[i].clean * run->lone[i].block));
     set(row, "p99_us", record_real(p->p99_us));
     set(row, "predicted_us", record_real(p->predicted_us));
     set(row, "residual_percent", percent(p->residual));
@@ -145,6 +145,7 @@ json_t *fit_json(const struct fit_run *run)
     set(fit, "fitted_to_bytes", json_integer((json_int_t)run->size_bytes[r->used - 1]));
     set(fit, "seed", json_integer((json_int_t)run->arguments->common.seed));
     set(fit, "rounds", json_integer(run->rounds));
+    set(fit, "disturbed_left_out", json_integer(run->left_out));
     if (run->unshaped_world)
         add_imposed(fit, run);
     set(fit, "points", points_json(run));
@@ -168,6 +169,8 @@ static void print_table(const struct fit_run *run)
         "# %d interleaved rounds, in each of a size %d round trips (long ones fewer) and a stream; "
         "seed %llu\n",
         run->rounds, run->trips[0], (unsigned long long)run->arguments->common.seed);
+    if (run->left_out)
+        printf("# %d times somebody else took a core meanwhile: left out\n", run->left_out);
     printf("# lone messages: one way; predicted: alpha + S/beta; efficiency: S/(median*beta); "
            "streams: time per message\n");
     table_head(stdout, columns, COLUMNS);

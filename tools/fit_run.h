@@ -18,6 +18,16 @@ struct fit_arguments {
     bool quick;
 };
 
+/*
+ * Samples of one size, in visits of `block` taken in one go: undisturbed visits from the front,
+ * disturbed ones (the kernel gave a core away meanwhile) from the back of the room.
+ */
+struct fit_visits {
+    double *us; /* [room * block] */
+    int block, room;
+    int clean, disturbed; /* visits */
+};
+
 struct fit_run {
     const struct fit_arguments *arguments;
     struct sstar_world *world;
@@ -26,12 +36,12 @@ struct fit_run {
     struct sstar_device_info device;
     /* The rest is the asking rank's, which is rank 0. */
     int sizes, rounds;
-    int room; /* for the samples of so many rounds */
     uint64_t size_bytes[FIT_MAX_POINTS];
     double typical_us[FIT_MAX_POINTS];
     int trips[FIT_MAX_POINTS], stream_messages[FIT_MAX_POINTS]; /* of a visit */
-    double *lone_us, *stream_us, *unshaped_us;                  /* size by size, in order of time */
-    int streams[FIT_MAX_POINTS];
+    struct fit_visits lone[FIT_MAX_POINTS], streams[FIT_MAX_POINTS], unshaped_lone;
+    double *samples;            /* of all of these */
+    int left_out;               /* disturbed visits that were not used */
     double unshaped_latency_us; /* 0: not measured */
     struct fit_point points[FIT_MAX_POINTS];
     struct fit_result result;
@@ -39,6 +49,10 @@ struct fit_run {
 
 /* Open what is needed beside the world; collective. 0 or -errno after a sentence on stderr. */
 int fit_open(struct fit_run *run);
+/* The longest message that may be sent. */
+uint64_t fit_longest(const struct fit_arguments *a);
+/* Say the world's sentence, or what the errno means. Returns it. */
+int fit_say(struct sstar_world *world, int err);
 void fit_close(struct fit_run *run);
 /* Sweep and fit. 0 or -errno, the sentence said. */
 int fit_measure(struct fit_run *run);
