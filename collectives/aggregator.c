@@ -112,8 +112,8 @@ static int check(struct sstar_world *world, const struct sstar_aggregator_attr *
 
 static size_t memory_bytes(const struct sstar_aggregator *a, int local)
 {
-    size_t remote = a->nodes > 1 ? a->strategy->shared_bytes(a, local) : 0;
-    return a->strategy_offset + remote;
+    bool remote = a->nodes > 1 && a->strategy->shared_bytes;
+    return a->strategy_offset + (remote ? a->strategy->shared_bytes(a, local) : 0);
 }
 
 /* Our own memory, and the others' of the node. Collective: all learn when one cannot. */
@@ -299,26 +299,53 @@ static int pull_from(struct sstar_aggregator *a, bool remote, struct sstar_item 
     return a->nodes > 1 ? a->strategy->pull(a, item) : 0;
 }
 
-int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
+/* The next item, from inside the node and from other nodes in turns. 1, 0 or -errno. */
+static int next_item(struct sstar_aggregator *a, struct sstar_item *item)
 {
-    if (a->world->failed)
-        return a->world->failed;
-    int err = look_sometimes(a);
-    if (err)
-        return err;
     if (++a->turn > TURN_ITEMS) {
         a->turn = 0;
         a->remote_first = !a->remote_first;
     }
     int got = pull_from(a, a->remote_first, item);
-    if (!got) {
-        a->turn = 0;
-        a->remote_first = !a->remote_first;
-        got = pull_from(a, a->remote_first, item);
+    if (got)
+        return got;
+    a->turn = 0;
+    a->remote_first = !a->remote_first;
+    return pull_from(a, a->remote_first, item);
+}
+
+int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
+{
+    if (a->world->failed)
+        return a->world->failed;
+    int got = look_sometimes(a);
+    if (got)
+        return got;
+    if (a->peeked) {
+        *item = a->item;
+        got = 1;
+    } else {
+        got = next_item(a, item);
     }
-    if (got > 0)
-        a->moved++;
+    a->peeked = false;
+    a->moved += got > 0;
     return got;
+}
+
+/* Is all sent, and all pulled that was to come? Looks for the ends of the streams behind the last
+ * item, so that a caller that expects nothing need not pull; an item that it finds it keeps. 1, 0
+ * or -errno. */
+static int is_finished(struct sstar_aggregator *a)
+{
+    local_finish(a);
+    int left = a->nodes > 1 ? a->strategy->finish(a) : 0;
+    if (left < 0 || a->peeked)
+        return left < 0 ? left : 0;
+    int got = next_item(a, &a->item);
+    if (got < 0)
+        return got;
+    a->peeked = got;
+    return !got && !left && local_drained(a);
 }
 
 int sstar_advance(struct sstar_aggregator *a, bool done)
@@ -332,14 +359,12 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
     if (moved < 0)
         return moved;
     if (a->done) {
-        local_finish(a);
-        int left = a->nodes > 1 ? a->strategy->finish(a) : 0;
-        if (left < 0)
-            return left;
-        if (!left && local_drained(a)) {
-            a->finished = true;
+        int finished = is_finished(a);
+        if (finished < 0)
+            return finished;
+        a->finished = finished;
+        if (finished)
             return 0;
-        }
     }
     if (moved || a->moved) {
         a->moved = 0;

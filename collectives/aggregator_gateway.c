@@ -201,8 +201,7 @@ static void write_directory(struct sstar_aggregator *a, struct gateway *g)
                readers * sizeof *g->sent);
 }
 
-/* Gather one wire message. The end of the stream goes with the last of it, or alone where that one
- * will be copied: it needs a ticket. */
+/* Gather one wire message, with the end of the stream if there is no more. */
 static void compose(struct sstar_aggregator *a, struct gateway *g, bool all_ended)
 {
     struct outgoing *out = &g->out;
@@ -211,7 +210,7 @@ static void compose(struct sstar_aggregator *a, struct gateway *g, bool all_ende
         gather(a, g, g->next_writer);
         g->next_writer = (g->next_writer + 1) % a->local_size;
     }
-    out->last = all_ended && out->pieces < LINK_MAX_PIECES;
+    out->last = all_ended;
     for (int w = 0; out->last && w < a->local_size; w++)
         out->last = ring_drained(&g->from[w]);
     write_directory(a, g);
@@ -221,7 +220,7 @@ static void compose(struct sstar_aggregator *a, struct gateway *g, bool all_ende
  */
 
 /* More pieces than a work request takes: copy them into the link's slot. */
-static int send_copied(struct sstar_aggregator *a, struct gateway *g)
+static int send_copied(struct sstar_aggregator *a, struct gateway *g, uint64_t *ticket)
 {
     struct outgoing *out = &g->out;
     uint8_t *to;
@@ -234,8 +233,10 @@ static int send_copied(struct sstar_aggregator *a, struct gateway *g)
         memcpy(to, g->piece[p].data, g->piece[p].bytes);
         to += g->piece[p].bytes;
     }
-    a->ledger.copied_bytes += out->payload_bytes;
-    return link_commit(g->link, out->directory_bytes + out->item_bytes, 0);
+    err = link_commit_ticket(g->link, out->directory_bytes + out->item_bytes, 0, ticket);
+    if (!err)
+        a->ledger.copied_bytes += out->payload_bytes;
+    return err;
 }
 
 static int send_gathered(struct sstar_aggregator *a, struct gateway *g, uint64_t *ticket)
@@ -265,7 +266,7 @@ static int send_ready(struct sstar_aggregator *a, struct gateway *g)
         return -EAGAIN;
     uint64_t slot = g->after_under_way & (n->slots - 1), ticket = 0;
     bool gathered = out->pieces < LINK_MAX_PIECES;
-    int err = gathered ? send_gathered(a, g, &ticket) : send_copied(a, g);
+    int err = gathered ? send_gathered(a, g, &ticket) : send_copied(a, g, &ticket);
     if (err)
         return err;
     for (int w = 0; w < a->local_size; w++) {

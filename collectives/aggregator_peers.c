@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A link to every rank of every other node, for the strategies that need one. */
 #include "collectives/strategy.h"
-#include "transport/memory.h"
 #include <stdlib.h>
 
 int wire_broken(struct sstar_aggregator *a, int from, const char *what)
@@ -81,18 +80,6 @@ void peers_reset(struct peers *peers)
     peers->turn = peers->open = 0;
 }
 
-int peers_send_last(struct sstar_aggregator *a, struct peer *p, const void *data, uint32_t bytes)
-{
-    int err = 0;
-    struct piece piece = {
-        .region = memory_region(a->world, data, bytes, &err), .data = data, .bytes = bytes};
-    if (!piece.region)
-        return err ? err : -EFAULT;
-    err = link_send(p->link, &piece, 1, 0, &p->last_ticket);
-    p->last_sent = err == 0;
-    return err;
-}
-
 bool peers_drained(const struct peers *peers)
 {
     for (int i = 0; i < peers->n; i++)
@@ -105,7 +92,7 @@ bool peers_sent(const struct peers *peers)
 {
     for (int i = 0; i < peers->n; i++) {
         const struct peer *p = &peers->peer[i];
-        if (!p->last_sent || !sstar_link_done(p->link, p->last_ticket))
+        if (!p->last_sent || !sstar_link_done(p->link, p->ticket))
             return false;
     }
     return true;

@@ -16,7 +16,8 @@
 
 struct strategy {
     const char *name;
-    /* Bytes of node-local memory that rank `local` of this node must give, for all of its node. */
+    /* Bytes of node-local memory that rank `local` of this node must give, for all of its node; may
+     * be NULL: none. */
     size_t (*shared_bytes)(const struct sstar_aggregator *a, int local);
     /* Fills a->state; a->shared[] is there. Collective. */
     int (*open)(struct sstar_aggregator *a);
@@ -65,10 +66,12 @@ struct sstar_aggregator {
     struct sstar_ledger ledger;
     bool opened;
     bool done, finished; /* the caller said so; advance returned 0 */
-    bool remote_first;   /* whose turn it is in pull */
-    uint32_t turn;       /* items pulled in this turn */
-    uint32_t calls;      /* pushes and pulls, to look at the wire every few of them */
-    uint32_t moved;      /* pushes and pulls since the last advance */
+    bool peeked;         /* `item` was found by advance and is next */
+    struct sstar_item item;
+    bool remote_first; /* whose turn it is in pull */
+    uint32_t turn;     /* items pulled in this turn */
+    uint32_t calls;    /* pushes and pulls, to look at the wire every few of them */
+    uint32_t moved;    /* pushes and pulls since the last advance */
     struct waiter waiter;
 };
 
@@ -115,8 +118,8 @@ struct peer {
     uint64_t received; /* messages handed out */
     uint64_t expected; /* 1 + messages that the peer sent, once it has said so */
     uint32_t taken;    /* wire messages received and not yet released */
-    bool last_sent;    /* the end of our stream, with this ticket */
-    uint64_t last_ticket;
+    uint64_t ticket;   /* of the last wire message */
+    bool last_sent;    /* the end of our stream has been sent */
     /* Of `none`: `count` messages are built and not rung. Of `rank`: the open buffer. */
     uint8_t *buffer;
     uint32_t count, fill, payload_bytes;
@@ -138,8 +141,6 @@ int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_m
                uint64_t budget_bytes, struct peers **peers);
 void peers_close(struct peers *peers);
 void peers_reset(struct peers *peers);
-/* Send the end of a stream, from registered memory: 0, -EAGAIN or -errno. */
-int peers_send_last(struct sstar_aggregator *a, struct peer *p, const void *data, uint32_t bytes);
 /* All that the peers sent was handed out, and what we sent is complete on our side. */
 bool peers_drained(const struct peers *peers);
 bool peers_sent(const struct peers *peers);

@@ -21,12 +21,6 @@ struct none {
     struct peers *peers;
 };
 
-static size_t none_shared_bytes(const struct sstar_aggregator *a, int local)
-{
-    (void)local;
-    return (size_t)(a->size - a->local_size) * LAST_BYTES;
-}
-
 static int none_open(struct sstar_aggregator *a)
 {
     struct none *none = calloc(1, sizeof *none);
@@ -82,7 +76,7 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
         peers->open++;
     }
     bool full = p->count + 1 == MESSAGES_PER_DOORBELL;
-    err = link_commit(p->link, room, full ? 0 : SSTAR_MORE);
+    err = link_commit_ticket(p->link, room, full ? 0 : SSTAR_MORE, &p->ticket);
     if (err)
         return err;
     p->sent++;
@@ -160,31 +154,39 @@ static int none_pull(struct sstar_aggregator *a, struct sstar_item *item)
     return 0;
 }
 
-static int send_last(struct sstar_aggregator *a, struct peer *p, int index)
+static int send_last(struct sstar_aggregator *a, struct peer *p)
 {
-    uint8_t *memory = strategy_memory(a, a->local_rank) + (size_t)index * LAST_BYTES;
-    *(struct item_header *)memory = (struct item_header){
+    void *payload;
+    int err = link_reserve(p->link, LAST_BYTES, &payload);
+    if (err)
+        return err;
+    struct item_header *item = payload;
+    *item = (struct item_header){
         .bytes = ITEM_LAST, .source = (uint16_t)a->rank, .destination = (uint16_t)p->rank};
-    *(uint64_t *)(memory + sizeof(struct item_header)) = p->sent;
-    int err = peers_send_last(a, p, memory, LAST_BYTES);
-    if (!err)
-        ledger_wire(&a->ledger, LAST_BYTES + LINK_TRAILER_BYTES, 0, 0);
-    return err;
+    *(uint64_t *)(item + 1) = p->sent;
+    err = link_commit_ticket(p->link, LAST_BYTES, 0, &p->ticket);
+    if (err)
+        return err;
+    p->last_sent = true;
+    ledger_wire(&a->ledger, LAST_BYTES + LINK_TRAILER_BYTES, 0, 0);
+    return 0;
 }
 
 static int none_finish(struct sstar_aggregator *a)
 {
     struct peers *peers = ((struct none *)a->state)->peers;
+    bool waiting = false;
     int err = none_flush(a);
     if (err < 0)
         return err;
     for (int i = 0; i < peers->n; i++) {
         struct peer *p = &peers->peer[i];
-        err = p->last_sent ? 0 : send_last(a, p, i);
-        if (err)
-            return err == -EAGAIN ? 1 : err;
+        err = p->last_sent ? 0 : send_last(a, p);
+        if (err && err != -EAGAIN)
+            return err;
+        waiting = waiting || err;
     }
-    return !peers_sent(peers) || !peers_drained(peers);
+    return waiting || !peers_sent(peers) || !peers_drained(peers);
 }
 
 static int none_reset(struct sstar_aggregator *a)
@@ -195,7 +197,6 @@ static int none_reset(struct sstar_aggregator *a)
 
 const struct strategy strategy_none = {
     .name = "none",
-    .shared_bytes = none_shared_bytes,
     .open = none_open,
     .push = none_push,
     .flush = none_flush,

@@ -22,12 +22,6 @@ static uint32_t slot_bytes_of(const struct sstar_aggregator *a)
     return (uint32_t)align_up(most, 64);
 }
 
-static size_t rank_shared_bytes(const struct sstar_aggregator *a, int local)
-{
-    (void)local;
-    return (size_t)(a->size - a->local_size) * slot_bytes_of(a);
-}
-
 static int rank_open(struct sstar_aggregator *a)
 {
     struct per_rank *state = calloc(1, sizeof *state);
@@ -47,52 +41,57 @@ static void rank_close(struct sstar_aggregator *a)
     a->state = NULL;
 }
 
-/* The open buffer leaves: count it, and forget it. */
-static void sent(struct sstar_aggregator *a, struct per_rank *state, struct peer *p,
-                 uint32_t wire_bytes)
+static int open_buffer(struct per_rank *state, struct peer *p)
 {
-    ledger_wire(&a->ledger, wire_bytes + LINK_TRAILER_BYTES, p->count, p->payload_bytes);
-    if (p->buffer) {
-        ledger_age(&a->ledger, clock_ns() - p->opened_ns, 1);
-        state->peers->open--;
+    void *payload;
+    int err = link_reserve(p->link, state->slot_bytes, &payload);
+    if (err)
+        return err;
+    p->buffer = payload;
+    p->fill = sizeof(struct buffer_header);
+    p->opened_ns = clock_ns();
+    state->peers->open++;
+    return 0;
+}
+
+/* Send the open buffer; with BUFFER_LAST the end of the stream in it. */
+static int send_buffer(struct sstar_aggregator *a, struct per_rank *state, struct peer *p,
+                       uint8_t flags)
+{
+    uint32_t bytes = p->fill;
+    *(struct buffer_header *)p->buffer = (struct buffer_header){.magic = WIRE_MAGIC,
+                                                                .version = WIRE_VERSION,
+                                                                .kind = WIRE_BUFFER,
+                                                                .flags = flags,
+                                                                .count = p->count};
+    if (flags & BUFFER_LAST) {
+        *(uint64_t *)(p->buffer + bytes) = p->sent + p->count;
+        bytes += (uint32_t)sizeof(uint64_t);
     }
+    int err = link_commit_ticket(p->link, bytes, 0, &p->ticket);
+    if (err)
+        return err;
+    ledger_wire(&a->ledger, bytes + LINK_TRAILER_BYTES, p->count, p->payload_bytes);
+    if (p->count)
+        ledger_age(&a->ledger, clock_ns() - p->opened_ns, 1);
+    state->peers->open--;
     p->sent += p->count;
     p->buffer = NULL;
     p->count = p->fill = p->payload_bytes = 0;
-}
-
-static struct buffer_header header_for(const struct peer *p, uint8_t flags)
-{
-    return (struct buffer_header){.magic = WIRE_MAGIC,
-                                  .version = WIRE_VERSION,
-                                  .kind = WIRE_BUFFER,
-                                  .flags = flags,
-                                  .count = p->count};
-}
-
-static int send_buffer(struct sstar_aggregator *a, struct per_rank *state, struct peer *p)
-{
-    *(struct buffer_header *)p->buffer = header_for(p, 0);
-    int err = link_commit(p->link, p->fill, 0);
-    if (!err)
-        sent(a, state, p, p->fill);
-    return err;
+    return 0;
 }
 
 static int rank_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     struct per_rank *state = a->state;
     struct peer *p = &state->peers->peer[state->peers->index_of[to]];
-    if (!p->buffer) {
-        void *payload;
-        int err = link_reserve(p->link, state->slot_bytes, &payload);
-        if (err)
-            return err;
-        p->buffer = payload;
-        p->fill = sizeof(struct buffer_header);
-        p->opened_ns = clock_ns();
-        state->peers->open++;
-    }
+    int err = 0;
+    if (p->buffer && p->fill >= a->flush_bytes)
+        err = send_buffer(a, state, p, 0); /* there was no place in the queue before */
+    if (!err && !p->buffer)
+        err = open_buffer(state, p);
+    if (err)
+        return err;
     struct item_header *item = (struct item_header *)(p->buffer + p->fill);
     *item = (struct item_header){
         .bytes = bytes, .source = (uint16_t)a->rank, .destination = (uint16_t)to};
@@ -101,25 +100,28 @@ static int rank_push(struct sstar_aggregator *a, int to, const void *data, uint3
     p->count++;
     p->payload_bytes += bytes;
     a->ledger.copied_bytes += bytes;
-    return p->fill < a->flush_bytes ? 0 : send_buffer(a, state, p);
+    if (p->fill >= a->flush_bytes)
+        err = send_buffer(a, state, p, 0);
+    return err == -EAGAIN ? 0 : err;
 }
 
-/* Send the buffers whose first message is as old as it may be. */
+/* Send the buffers that are full, or whose first message is as old as it may be. */
 static int rank_flush(struct sstar_aggregator *a)
 {
     struct per_rank *state = a->state;
     int moved = 0;
-    if (!state->peers->open || a->max_age_ns == UINT64_MAX)
+    if (!state->peers->open)
         return 0;
-    uint64_t now = clock_ns();
+    uint64_t now = a->max_age_ns == UINT64_MAX ? 0 : clock_ns();
     for (int i = 0; i < state->peers->n; i++) {
         struct peer *p = &state->peers->peer[i];
-        if (!p->buffer || now - p->opened_ns < a->max_age_ns)
+        if (!p->buffer ||
+            (p->fill < a->flush_bytes && (!now || now - p->opened_ns < a->max_age_ns)))
             continue;
-        int err = send_buffer(a, state, p);
-        if (err)
+        int err = send_buffer(a, state, p, 0);
+        if (err && err != -EAGAIN)
             return err;
-        moved++;
+        moved += !err;
     }
     return moved;
 }
@@ -192,24 +194,13 @@ static int rank_pull(struct sstar_aggregator *a, struct sstar_item *item)
     return 0;
 }
 
-/* The last buffer goes from our own memory, because then its completion can be asked for. */
-static int send_last(struct sstar_aggregator *a, struct per_rank *state, struct peer *p, int index)
+static int send_last(struct sstar_aggregator *a, struct per_rank *state, struct peer *p)
 {
-    uint8_t *memory = strategy_memory(a, a->local_rank) + (size_t)index * state->slot_bytes;
-    uint32_t fill = p->buffer ? p->fill : (uint32_t)sizeof(struct buffer_header);
-    if (p->buffer && p->buffer != memory) {
-        memcpy(memory, p->buffer, fill);
-        p->buffer = memory;
-        a->ledger.copied_bytes += p->payload_bytes;
-    }
-    *(struct buffer_header *)memory = header_for(p, BUFFER_LAST);
-    *(uint64_t *)(memory + fill) = p->sent + p->count;
-    fill += (uint32_t)sizeof(uint64_t);
-    int err = peers_send_last(a, p, memory, fill);
-    if (err)
-        return err;
-    sent(a, state, p, fill);
-    return 0;
+    int err = p->buffer ? 0 : open_buffer(state, p);
+    if (!err)
+        err = send_buffer(a, state, p, BUFFER_LAST);
+    p->last_sent = !err;
+    return err;
 }
 
 static int rank_finish(struct sstar_aggregator *a)
@@ -218,7 +209,7 @@ static int rank_finish(struct sstar_aggregator *a)
     bool waiting = false;
     for (int i = 0; i < state->peers->n; i++) {
         struct peer *p = &state->peers->peer[i];
-        int err = p->last_sent ? 0 : send_last(a, state, p, i);
+        int err = p->last_sent ? 0 : send_last(a, state, p);
         if (err && err != -EAGAIN)
             return err;
         waiting = waiting || err;
@@ -234,7 +225,6 @@ static int rank_reset(struct sstar_aggregator *a)
 
 const struct strategy strategy_rank = {
     .name = "rank",
-    .shared_bytes = rank_shared_bytes,
     .open = rank_open,
     .push = rank_push,
     .flush = rank_flush,
