@@ -491,32 +491,49 @@ static void messages(int size, int per_node, struct traffic t, const struct ssta
 static void test_local_messages(void **state)
 {
     (void)state;
-    messages(2, 0, (struct traffic){{.slots = 4, .slot_bytes = 5000}, 2000, .zero_copy = true},
+    messages(2, 0,
+             (struct traffic){
+                 .attr = {.slots = 4, .slot_bytes = 5000}, .messages = 2000, .zero_copy = true},
              NULL);
-    messages(4, 0, (struct traffic){{.slots = 16, .slot_bytes = 300}, 500, 0, 0}, NULL);
-    messages(2, 0, (struct traffic){{.slots = 1, .slot_bytes = 1}, 300, 0, 0}, NULL);
-    messages(3, 0, (struct traffic){{.slots = 8, .slot_bytes = 64}, 300, .half_duplex = true},
+    messages(4, 0, (struct traffic){.attr = {.slots = 16, .slot_bytes = 300}, .messages = 500},
              NULL);
-    messages(1, 0, (struct traffic){{.slot_bytes = 64}, 10, 0, 0}, NULL);
+    messages(2, 0, (struct traffic){.attr = {.slots = 1, .slot_bytes = 1}, .messages = 300}, NULL);
+    messages(3, 0,
+             (struct traffic){
+                 .attr = {.slots = 8, .slot_bytes = 64}, .messages = 300, .half_duplex = true},
+             NULL);
+    messages(1, 0, (struct traffic){.attr = {.slot_bytes = 64}, .messages = 10}, NULL);
 }
 
 static void nic_messages(const struct sstar_wire *wire)
 {
     for (uint32_t k = 1; k <= 8; k *= 2)
         messages(2, 1,
-                 (struct traffic){
-                     {.queue_pairs = k, .slots = 16, .slot_bytes = 5000}, 1000, k == 2, k == 4},
+                 (struct traffic){.attr = {.queue_pairs = k, .slots = 16, .slot_bytes = 5000},
+                                  .messages = 1000,
+                                  .zero_copy = k == 2,
+                                  .half_duplex = k == 4},
                  wire);
     messages(2, 1,
-             (struct traffic){{.queue_pairs = 3, .slots = 2, .slot_bytes = 100}, 500, true, false},
+             (struct traffic){.attr = {.queue_pairs = 3, .slots = 2, .slot_bytes = 100},
+                              .messages = 500,
+                              .zero_copy = true},
              wire);
-    messages(2, 1, (struct traffic){{.slots = 512, .slot_bytes = 200}, 3000, .chained = true},
+    messages(2, 1,
+             (struct traffic){
+                 .attr = {.slots = 512, .slot_bytes = 200}, .messages = 3000, .chained = true},
              wire);
-    messages(5, 2, (struct traffic){{.slots = 8, .slot_bytes = 1000}, 150, true, false}, wire);
-    messages(6, 2, (struct traffic){{.queue_pairs = 1, .slots = 32, .slot_bytes = 64}, 200, 0, 0},
+    messages(5, 2,
+             (struct traffic){
+                 .attr = {.slots = 8, .slot_bytes = 1000}, .messages = 150, .zero_copy = true},
+             wire);
+    messages(6, 2,
+             (struct traffic){.attr = {.queue_pairs = 1, .slots = 32, .slot_bytes = 64},
+                              .messages = 200},
              wire);
     messages(3, 0,
-             (struct traffic){{.slots = 8, .slot_bytes = 256, .through_nic = true}, 200, 0, 0},
+             (struct traffic){.attr = {.slots = 8, .slot_bytes = 256, .through_nic = true},
+                              .messages = 200},
              wire);
 }
 
