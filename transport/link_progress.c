@@ -85,12 +85,10 @@ static int tell_all(struct sstar_links *links, bool force)
 
 /* Credit below half the slots waits for a message the other way; when nothing moves for a while it
  * is told all the same, so that a sender learns that everything was consumed. */
-static int quiet_look(struct sstar_links *links)
+int rc_quiet(struct sstar_links *links)
 {
-    if (++links->quiet % QUIET_LOOK)
-        return 0;
     uint64_t now = clock_ns();
-    if (links->quiet == QUIET_LOOK)
+    if (links->quiet_since_ns == 0)
         links->quiet_since_ns = now;
     if (now - links->quiet_since_ns < QUIET_NS)
         return 0;
@@ -178,23 +176,26 @@ int rc_progress(struct sstar_links *links)
     int events = 0, n = LINK_POLL_BATCH, err = 0;
     /* Whoever makes progress waits for something; what was built and not rung for may be just that.
      */
+    if (links->moving)
+        return 0;
+    links->moving = true;
     for (struct sstar_links *set = links->world->links; set && !err; set = set->next)
         if (set->any_pending)
             err = ring_all(set);
     for (int batch = 0; batch < POLL_BATCHES && n == LINK_POLL_BATCH && !err; batch++) {
         n = poll(links, wc);
-        if (n < 0)
-            return n;
         for (int i = 0; i < n && !err; i++)
             err = completion(links, &wc[i]);
-        events += n;
+        events += n > 0 ? n : 0;
+        err = n < 0 ? n : err;
     }
     if (!err && links->any_credit_due)
         err = tell_all(links, false);
-    if (!err && events == 0)
-        err = quiet_look(links);
-    if (!err && events > 0)
-        links->quiet = 0;
+    if (events > 0)
+        links->quiet_since_ns = links->quiet = 0;
+    else if (!err && ++links->quiet % QUIET_LOOK == 0)
+        err = rc_quiet(links);
+    links->moving = false;
     return err ? err : events;
 }
 

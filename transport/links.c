@@ -262,6 +262,16 @@ static int links_connect(struct sstar_links *links, int status)
     return err ? err : sstar_barrier(world);
 }
 
+/* Tick while there are links through the NIC. */
+static void tick_settle(struct sstar_world *world)
+{
+    bool any = false;
+    for (const struct sstar_links *links = world->links; links; links = links->next)
+        any |= links->cq != NULL;
+    if (world->device)
+        device_tick(world->device, any);
+}
+
 static void links_free(struct sstar_links *links)
 {
     rc_close(links);
@@ -296,6 +306,7 @@ int sstar_links_open(struct sstar_world *world, const int *peers, int n_peers,
     }
     made->next = world->links;
     world->links = made;
+    tick_settle(world);
     *links = made;
     return 0;
 }
@@ -324,6 +335,7 @@ void sstar_links_close(struct sstar_links *links)
     if (!world->failed)
         sstar_barrier(world);
     unlist(links);
+    tick_settle(world);
     links_free(links);
 }
 
@@ -360,4 +372,11 @@ int links_progress_all(struct sstar_world *world)
         events += n;
     }
     return events;
+}
+
+void links_tick(struct sstar_world *world)
+{
+    for (struct sstar_links *links = world->links; links && !world->failed; links = links->next)
+        if (links->cq && sstar_links_progress(links) == 0)
+            rc_quiet(links); /* an error is kept in the world */
 }

@@ -134,6 +134,7 @@ struct sstar_links {
     void *memory;
     struct sstar_region *region;
     bool any_pending, any_credit_due;
+    bool moving;    /* in rc_progress: do not enter again */
     uint32_t quiet; /* progress calls since something came */
     uint64_t quiet_since_ns;
 };
@@ -142,6 +143,8 @@ struct sstar_links {
 
 /* The links of every set of the world: for waits that are not about one set. */
 int links_progress_all(struct sstar_world *world);
+/* The same, from the event loop, now and then. */
+void links_tick(struct sstar_world *world);
 /* Free without telling anybody: the device or the memory below is about to go. */
 void links_abandon_all(struct sstar_world *world);
 
@@ -162,6 +165,8 @@ void rc_close(struct sstar_links *links);
 /* ---- link_nic.c ----------------------------------------------------------------------------- */
 
 int rc_progress(struct sstar_links *links);
+/* When nothing comes: look at the clock, and tell what credit is owed if it is long since. */
+int rc_quiet(struct sstar_links *links);
 /* Wait until the NIC has taken and finished all that was posted. */
 int rc_drain(struct sstar_link *link);
 
