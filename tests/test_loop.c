@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -217,6 +218,29 @@ static void test_many(void **state)
     loop_close(loop);
 }
 
+static void *watch_and_leave(void *arg)
+{
+    pipe_open(arg, ((struct pipe_end *)arg)->loop);
+    return NULL;
+}
+
+/* A world belongs to one thread at a time, not to one for ever: what a thread watched that is gone
+ * since is still watched. */
+static void test_another_thread(void **state)
+{
+    struct loop *loop = open_over(state);
+    struct pipe_end p = {.loop = loop};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, watch_and_leave, &p), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    put(&p, "x");
+    sleep_for(loop, &p, 1);
+    put(&p, "x");
+    sleep_for(loop, &p, 2);
+    pipe_close(&p);
+    loop_close(loop);
+}
+
 static void test_close(void **state)
 {
     struct loop *loop = open_over(state);
@@ -261,6 +285,8 @@ int main(void)
         OVER_PPOLL(test_end_of_stream),
         OVER_IO_URING(test_many),
         OVER_PPOLL(test_many),
+        OVER_IO_URING(test_another_thread),
+        OVER_PPOLL(test_another_thread),
         OVER_IO_URING(test_close),
         OVER_PPOLL(test_close),
     };

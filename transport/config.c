@@ -13,8 +13,7 @@ _Static_assert(CONFIG_SETTINGS <= sizeof(((struct sstar_config *)0)->origins) /
 
 static const char *const level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
-/* ---- values from text: false if it cannot be meant
- * ------------------------------------------------ */
+/* ---- values from text: false if it cannot be meant ------------------------------------------ */
 
 static bool read_whole(const char *text, long low, long high, int *value)
 {
@@ -112,8 +111,7 @@ static bool read_log_file(struct sstar_config *c, const char *text)
     return read_text(text, c->log_file, sizeof(c->log_file));
 }
 
-/* ---- the table
- * -------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 struct setting {
     const char *variable;

@@ -30,7 +30,7 @@ static void blame(struct sstar_world *world, int rank)
                rank, info->host, (long)info->pid);
 }
 
-/* ---- what comes in --------------------------------------------------------------------------- */
+/* ---- what comes in -------------------------------------------------------------------------- */
 
 static void take_notice(struct channel *c)
 {
@@ -141,8 +141,7 @@ static void process_ended(void *arg)
     }
 }
 
-/* ---- looking -----------------------------------------------------------------------------------
- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 int control_check_owner(struct sstar_world *world)
 {
@@ -228,8 +227,7 @@ void control_tell(struct sstar_world *world)
     }
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 static int guard(struct guardian *g)
 {
@@ -315,18 +313,29 @@ int control_open(struct sstar_world *world, struct loop *loop, struct meeting *m
     return err;
 }
 
+/* TCP resets a connection that is closed with input unread, and what we sent last could be lost
+ * with it: our notice. */
+static void discard_input(int fd)
+{
+    char bytes[4096];
+    for (int i = 0; i < 1024 && read(fd, bytes, sizeof(bytes)) > 0; i++)
+        continue;
+}
+
 void control_close(struct sstar_world *world)
 {
     struct control *control = world->control;
     if (!control)
         return;
-    if (world->failed && control->owner == getpid())
+    if (world->failed)
         control_tell(world);
     loop_close(control->loop);
     for (int i = 0; i < control->channel_count; i++) {
         struct channel *c = &control->channels[i];
-        if (c->fd >= 0)
+        if (c->fd >= 0) {
+            discard_input(c->fd);
             close(c->fd);
+        }
         if (c->in_body != c->target)
             free(c->in_body);
         if (c->parked_body != c->target)

@@ -165,8 +165,7 @@ struct exchange {
     size_t block_bytes;
 };
 
-/* ---- rank 0 ------------------------------------------------------------------------------------
- */
+/* ---- rank 0 --------------------------------------------------------------------------------- */
 
 static int first_missing(const struct control *control)
 {
@@ -263,8 +262,7 @@ static int exchange_at_root(struct exchange *x)
     return err;
 }
 
-/* ---- the others --------------------------------------------------------------------------------
- */
+/* ---- the others ----------------------------------------------------------------------------- */
 
 static int exchange_with_root(struct exchange *x)
 {
@@ -291,8 +289,7 @@ static int exchange_with_root(struct exchange *x)
     return err;
 }
 
-/* ---- the calls
- * ----------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------ */
 
 static int exchange(struct sstar_world *world, enum operation operation, const void *send,
                     size_t send_bytes, void *receive, size_t block_bytes)

@@ -52,8 +52,7 @@ static int count_cores(void)
     return cores > 0 ? (int)cores : 1;
 }
 
-/* ---- opening and closing
- * ------------------------------------------------------------------------- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 static int check_config(const struct sstar_config *config, struct report *report)
 {
@@ -186,8 +185,7 @@ void sstar_world_close(struct sstar_world *world)
     world_free(world);
 }
 
-/* ---- asking
- * ---------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 int sstar_rank(const struct sstar_world *world)
 {
