@@ -3,6 +3,7 @@
 #include "tools/record.h"
 #include "tools/tool.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,4 +225,20 @@ int common_start(struct common_options *common, int default_ranks, int argc, cha
     *world = NULL;
     *exit_status = start(common, default_ranks, argc, argv, world);
     return *exit_status;
+}
+
+bool common_take_core(const struct common_options *common, int nth)
+{
+    cpu_set_t allowed, mine;
+    if (strcmp(common->config.launcher, "sstar") != 0 ||
+        sched_getaffinity(0, sizeof(allowed), &allowed) || nth >= CPU_COUNT(&allowed))
+        return false;
+    CPU_ZERO(&mine);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || nth--)
+            continue;
+        CPU_SET(cpu, &mine);
+        return !sched_setaffinity(0, sizeof(mine), &mine);
+    }
+    return false;
 }
