@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { GRACE_NS = 200000000 };
+enum { GRACE_NS = 200000000, CAUSE_BATCHES = 64 };
 
 struct explanation {
     enum ibv_wc_status status;
@@ -84,9 +84,24 @@ int link_peer_lost(const struct sstar_link *link, const char *text)
     return world_fail(world, -ECONNRESET, "%s", text); /* the first failure stays */
 }
 
-int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *wc)
+/* The queue pair that broke flushes what stood behind the cause, and others of the same peer may be
+ * polled first: look for the cause among what has come. */
+static struct ibv_wc find_cause(struct sstar_links *links, struct ibv_wc wc)
+{
+    struct ibv_wc more[LINK_POLL_BATCH];
+    for (int batch = 0; batch < CAUSE_BATCHES && wc.status == IBV_WC_WR_FLUSH_ERR; batch++) {
+        int n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, more);
+        for (int i = 0; i < n; i++)
+            if (more[i].status != IBV_WC_SUCCESS && more[i].status != IBV_WC_WR_FLUSH_ERR)
+                return more[i];
+    }
+    return wc;
+}
+
+int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
 {
     struct sstar_world *world = links->world;
+    struct ibv_wc found = find_cause(links, *first), *wc = &found;
     const struct sstar_link *link = &links->all[wr_id_link(wc->wr_id)];
     const struct rc_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
     if (world->failed)
