@@ -17,6 +17,7 @@ enum {
     ROUNDS = 3,      /* over all sizes, so that a disturbance does not strike one size alone */
     LEAST_TRIPS = 5, /* of a size in a round */
     MOST_TRIPS = 17,
+    TRIES = 3,
     LEAST_STREAM = 12, /* messages */
     MOST_STREAM = 100,
     LONG_FACTOR = 8, /* the longest message takes so many times as long as the shortest */
@@ -32,12 +33,13 @@ struct quick {
     double typical_us[SIZES];  /* of a lone message, from one quick look */
 };
 
+/* What a lone message takes when nothing comes between: enough to plan with. */
 static int look(struct pair *pair, size_t bytes, double *us)
 {
     double trips[LEAST_TRIPS];
     int err = pair_lone(pair, bytes, WARM, LEAST_TRIPS, trips);
     if (!err)
-        *us = fit_quantile(trips, LEAST_TRIPS, 0.5);
+        *us = fit_quantile(trips, LEAST_TRIPS, 0);
     return err;
 }
 
@@ -67,6 +69,25 @@ static int clamp(double value, int low, int high)
     return value < low ? low : value > high ? high : (int)value;
 }
 
+/* One size in one round, again if the kernel gave a core to somebody else meanwhile. */
+static int visit(struct quick *q, int i, int round, int trips)
+{
+    struct pair *pair = q->pair;
+    int err = 0;
+    pair->disturbed = true;
+    for (int tries = 0; tries < TRIES && !err && pair->disturbed; tries++)
+        err = pair_lone(pair, q->sizes[i], WARM, trips, q->lone[i] + round * trips);
+    if (err || i % 2) /* streams of every other size are enough */
+        return err;
+    double *stream = &q->stream[i][q->streams[i]];
+    int messages = clamp(STREAM_US / q->typical_us[i], LEAST_STREAM, MOST_STREAM);
+    pair->disturbed = true;
+    for (int tries = 0; tries < TRIES && !err && pair->disturbed; tries++)
+        err = pair_stream(pair, q->sizes[i], messages, stream);
+    q->streams[i] += !err && *stream > 0;
+    return err;
+}
+
 static int sample(struct quick *q)
 {
     double sum_us = 0;
@@ -74,17 +95,9 @@ static int sample(struct quick *q)
     for (int i = 0; i < SIZES; i++)
         sum_us += 2 * q->typical_us[i];
     int trips = clamp(ROUND_US / sum_us, LEAST_TRIPS, MOST_TRIPS);
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < SIZES && !err; i++) {
-            err = pair_lone(q->pair, q->sizes[i], WARM, trips, q->lone[i] + round * trips);
-            if (err || i % 2) /* streams of every other size are enough */
-                continue;
-            double *stream = &q->stream[i][q->streams[i]];
-            int messages = clamp(STREAM_US / q->typical_us[i], LEAST_STREAM, MOST_STREAM);
-            err = pair_stream(q->pair, q->sizes[i], messages, stream);
-            q->streams[i] += !err && *stream > 0;
-        }
-    }
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < SIZES && !err; i++)
+            err = visit(q, i, round, trips);
     q->lones = ROUNDS * trips;
     return err;
 }

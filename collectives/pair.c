@@ -92,7 +92,8 @@ static int exchange_regions(struct pair *pair, int opened)
     for (int rank = 0; !err && rank < sstar_size(world); rank++) {
         err = all[rank].err;
         if (err && rank != sstar_rank(world)) /* that rank has its own sentence */
-            report_set(&world->report, err, "rank %d got no memory to measure with (%s)", rank,
+            report_set(&world->report, err,
+                       "rank %d cannot get or register memory to measure with: %s", rank,
                        strerror(-err));
     }
     if (!err && pair->role != PAIR_LOOKS_ON)
