@@ -112,6 +112,9 @@ static void one_arming_gives_one_event(struct trial *t)
     for (int i = 0; i < 3; i++)
         expect_sent(t, &t->a, &w[i], IBV_WC_SUCCESS);
     expect_no_event(t, &t->a);
+    write_once(t, &w[0]);
+    expect_sent(t, &t->a, &w[0], IBV_WC_SUCCESS);
+    expect_no_event(t, &t->a);
 }
 
 static void solicited_only(struct trial *t)

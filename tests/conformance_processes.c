@@ -148,7 +148,7 @@ static void atomics_on_process(struct trial *t)
 /* This process and the peer add to one word of this process's memory at the same time. */
 static void both_add_to_one_word(struct trial *t)
 {
-    enum { ROUNDS = 500 };
+    enum { ROUNDS = 4000 };
     struct peer *peer = peer_meet(t, NULL);
     struct side self = t->a;
     uint64_t word = 0;
@@ -160,7 +160,7 @@ static void both_add_to_one_word(struct trial *t)
                                .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
                                .remote_at = 512,
                                .bytes = 8,
-                               .add = 1 << 16,
+                               .add = UINT64_C(1) << 32,
                                .count = ROUNDS};
     struct ibv_wc wc;
     peer_tell(t, peer, &order);
@@ -174,7 +174,8 @@ static void both_add_to_one_word(struct trial *t)
     peer_answer(t, peer, &wc, sizeof wc);
     expect_equal(t, wc.status, IBV_WC_SUCCESS, "status at the peer");
     memcpy(&word, t->a.memory + 512, sizeof word);
-    expect(t, word == ROUNDS * UINT64_C(0x10001), "the word is %#llx", (unsigned long long)word);
+    expect(t, word == ROUNDS * UINT64_C(0x100000001), "the word is %#llx",
+           (unsigned long long)word);
     peer_quit(t, peer);
 }
 

@@ -295,6 +295,35 @@ static void a_cq_can_be_filled_to_the_last_entry(struct trial *t)
     expect_state(t, &t->a, IBV_QPS_RTS);
 }
 
+/* Entries of a queue pair that is destroyed take no room for ever. */
+static void a_queue_pair_gives_its_entries_back(struct trial *t)
+{
+    uint32_t granted = open_with_small_cq(t);
+    if (granted > t->a.cap.max_send_wr)
+        trial_skip(t, "the CQ that was granted cannot be filled");
+    for (int round = 0; round < 3; round++) {
+        struct work w;
+        struct ibv_wc wc;
+        for (uint32_t i = 0; i < granted; i++) {
+            work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, 8);
+            post(t, &t->a, &w);
+        }
+        if (round == 2)
+            break;
+        destroy_qp(t, t->a.qp);
+        while (t->verbs->poll_cq(t->a.send_cq, 1, &wc) == 1)
+            ; /* those of the one that is gone may or may not be shown */
+        t->a.qp = trial_qp(t, &t->a, &t->a.options);
+        t->a.address.qpn = t->a.qp->qp_num;
+        expect_equal(t, move(t, &t->b, NULL, IBV_QPS_RESET), 0, "modify_qp to RESET");
+        bring(t, &t->a, &t->b.address, IBV_QPS_RTS);
+        bring(t, &t->b, &t->a.address, IBV_QPS_RTS);
+    }
+    for (uint32_t i = 0; i < granted; i++)
+        expect_equal(t, next_wc(t, t->a.send_cq).status, IBV_WC_SUCCESS, "status");
+    expect_state(t, &t->a, IBV_QPS_RTS);
+}
+
 static const struct check checks[] = {
     {.name = "a full send queue refuses", .run = a_full_send_queue_refuses},
     {.name = "a chain longer than the room", .run = a_chain_longer_than_the_room},
@@ -311,6 +340,7 @@ static const struct check checks[] = {
     {.name = "an overflow of a CQ is an event", .run = an_overflow_is_an_event},
     {.name = "an overflow loses no entry before it", .run = an_overflow_loses_no_entry_before_it},
     {.name = "an overflow is one queue's own", .run = an_overflow_is_one_queues_own},
+    {.name = "a queue pair gives its entries back", .run = a_queue_pair_gives_its_entries_back},
     {.name = "a CQ can be filled to the last entry", .run = a_cq_can_be_filled_to_the_last_entry},
 };
 
