@@ -286,15 +286,29 @@ void nic_say(struct ctx *ctx, const char *format, ...) __attribute__((format(pri
 struct ibv_device *nic_device_create(const char *port_name);
 void nic_fill_ops(struct verbs_context *verbs);
 
+/* port_name.c */
+uint32_t nic_ip_of_name(const char *name);
+void nic_port_path(uint32_t ip, char *path, size_t size);
+uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
+void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
+
+/* meeting.c */
+struct stat;
+uint64_t nic_pid_namespace(void);
+/* Open and lock it. */
+int nic_meeting_open(const char *path, int flags, int *fd);
+void nic_port_unlock(int fd); /* and close it */
+struct meeting *nic_meeting_map(int fd);
+bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st);
+/* Forget members that were killed. Number of those that live. */
+unsigned nic_meeting_clear_dead(struct meeting *meeting);
+void nic_meeting_clear_others(const char *own_path);
+/* Map that of another port, locked for looking at its members. */
+int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
+
 /* port.c */
 int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr);
 void nic_port_leave(struct ctx *ctx);
-void nic_port_path(uint32_t ip, char *path, size_t size);
-/* Map the meeting file of another port, locked for looking at its members. */
-int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
-void nic_port_unlock(int fd);                     /* and close it */
-uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
-void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
 
 /* member.c */
 int nic_member_create(struct ctx *ctx);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* The meeting file of a port, under /dev/shm: opening, locking, and clearing what the dead left. */
+#include "transport/softnic/nic.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+uint64_t nic_pid_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+/* Forget members that were killed. Number of those that live. */
+unsigned nic_meeting_clear_dead(struct meeting *meeting)
+{
+    unsigned live = 0;
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        struct meeting_member *m = &meeting->member[i];
+        if (atomic_load(&m->live) == 0)
+            continue;
+        if (nic_alive(m->pid, m->start_time))
+            live++;
+        else
+            atomic_store(&m->live, 0);
+    }
+    return live;
+}
+
+bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st)
+{
+    return st->st_size == (off_t)sizeof *meeting && meeting->magic == MEETING_MAGIC &&
+           meeting->version == SHARED_VERSION && meeting->size == sizeof *meeting;
+}
+
+struct meeting *nic_meeting_map(int fd)
+{
+    struct meeting *meeting =
+        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return meeting == MAP_FAILED ? NULL : meeting;
+}
+
+/* A mapping keeps the file open, and a child has it too: closing alone does not unlock. */
+void nic_port_unlock(int fd)
+{
+    flock(fd, LOCK_UN);
+    close(fd);
+}
+
+/* What a killed last member left of another port of ours goes, when nobody is using it. */
+static void clear_file(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    struct stat st;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+        st.st_nlink == 1 && S_ISREG(st.st_mode)) {
+        struct meeting *meeting = NULL;
+        if (st.st_size == (off_t)sizeof *meeting)
+            meeting = nic_meeting_map(fd);
+        if (meeting != NULL && nic_meeting_readable(meeting, &st) &&
+            meeting->pid_namespace == nic_pid_namespace() && nic_meeting_clear_dead(meeting) == 0)
+            unlink(path);
+        if (meeting != NULL)
+            munmap(meeting, sizeof *meeting);
+    }
+    nic_port_unlock(fd);
+}
+
+void nic_meeting_clear_others(const char *own_path)
+{
+    char prefix[48], path[512];
+    snprintf(prefix, sizeof prefix, "softnic-%u-", (unsigned)geteuid());
+    DIR *dir = opendir("/dev/shm");
+    if (dir == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
+        if (strcmp(path, own_path) != 0)
+            clear_file(path);
+    }
+    closedir(dir);
+}
+
+/* Open the file of this name and lock it; again if it was unlinked before the lock came. */
+int nic_meeting_open(const char *path, int flags, int *out)
+{
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+        if (fd < 0)
+            return errno;
+        struct stat st;
+        int err = 0;
+        while (flock(fd, LOCK_EX) != 0) {
+            if (errno != EINTR) {
+                err = errno;
+                break;
+            }
+        }
+        if (err == 0 && fstat(fd, &st) != 0)
+            err = errno;
+        if (err == 0 && st.st_nlink > 0) {
+            *out = fd;
+            return 0;
+        }
+        nic_port_unlock(fd);
+        if (err != 0)
+            return err;
+    }
+}
+
+int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
+{
+    char path[64];
+    int fd;
+    nic_port_path(ip, path, sizeof path);
+    int err = nic_meeting_open(path, 0, &fd);
+    if (err != 0)
+        return err;
+    struct stat st;
+    struct meeting *meeting = NULL;
+    if (fstat(fd, &st) != 0 || st.st_size != (off_t)sizeof *meeting || st.st_uid != geteuid())
+        err = EPROTO;
+    else if ((meeting = nic_meeting_map(fd)) == NULL)
+        err = errno;
+    else if (!nic_meeting_readable(meeting, &st) || meeting->pid_namespace != nic_pid_namespace())
+        err = EPROTO;
+    if (err != 0) {
+        if (meeting != NULL)
+            munmap(meeting, sizeof *meeting);
+        nic_port_unlock(fd);
+        return err;
+    }
+    *out = meeting;
+    *out_fd = fd;
+    return 0;
+}
