@@ -8,6 +8,7 @@
 #include "transport/wait.h"
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -462,6 +463,48 @@ static int body_one_names(struct sstar_world *world, void *arg)
     return 0;
 }
 
+/* The last rank is killed in the middle of traffic; each other one must fail and name it. */
+static int body_death(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    int peers[64], n = all_peers(world, peers), victim = sstar_size(world) - 1, moved = 0, err = 0;
+    struct sstar_links *links;
+    struct sstar_link_attr attr = {.slots = 8, .slot_bytes = 64};
+    CHECK(sstar_links_open(world, peers, n, &attr, &links) == 0);
+    struct waiter w = wait_begin(world, "test traffic", -1, 0);
+    while (!err) {
+        for (int i = 0; i < n && !err; i++) {
+            struct sstar_link *link = sstar_links_to(links, peers[i]);
+            struct message message;
+            void *payload;
+            err = link_reserve(link, 64, &payload);
+            if (!err)
+                err = link_commit(link, 64, 0);
+            if (err == -EAGAIN)
+                err = 0;
+            if (!err)
+                err = link_receive(link, &message);
+            if (err == 1) {
+                moved++;
+                link_release(link, 1);
+                wait_progress(&w);
+                err = 0;
+            }
+        }
+        if (sstar_rank(world) == victim && moved > 500)
+            raise(SIGKILL);
+        if (!err)
+            err = sstar_links_progress(links);
+        if (err >= 0)
+            err = wait_step(&w);
+    }
+    char name[24];
+    snprintf(name, sizeof name, "rank %d ", victim);
+    CHECK(strncmp(sstar_last_error(world), name, strlen(name)) == 0);
+    sstar_links_close(links);
+    return 0;
+}
+
 /* ---- the tests ------------------------------------------------------------------------------ */
 
 static const struct sstar_wire SHAPED = {20, 1, 1};
@@ -619,6 +662,20 @@ static void test_refused(void **state)
     run_both((struct ranks){.size = 2, .body = body_one_names});
 }
 
+static void test_death(void **state)
+{
+    (void)state;
+    for (int per_node = 1; per_node <= 4; per_node *= 2)
+        for (int shaped = 0; shaped < 2; shaped++)
+            assert_int_equal(
+                ranks_run(&(struct ranks){.size = 4,
+                                          .ranks_per_node = per_node,
+                                          .processes = true,
+                                          .wire = shaped ? SHAPED : (struct sstar_wire){0},
+                                          .body = body_death}),
+                1);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +688,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nic_messages_by_completion),
         cmocka_unit_test(test_one_sided_nic),
         cmocka_unit_test(test_one_sided_nic_by_completion),
+        cmocka_unit_test(test_death),
     };
     verbs_plain = verbs_softnic;
     verbs_plain.create_qp_ex = refuse_create_qp_ex;
