@@ -169,7 +169,7 @@ static int enter(struct ctx *ctx, int *fd, struct meeting **meeting, bool *first
 /* ctx->member exists and is told to the others here. */
 int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
 {
-    struct meeting *meeting;
+    struct meeting *meeting = NULL;
     bool first = false;
     int fd;
     ctx->ip = nic_ip_of_name(ctx->port_name);
