@@ -30,6 +30,11 @@ static void choose_ranks(struct pair *pair)
                                          : PAIR_LOOKS_ON;
 }
 
+static int peer_of(const struct pair *pair)
+{
+    return pair->role == PAIR_ASKS ? pair->answers : pair->asks;
+}
+
 static size_t memory_bytes(const struct pair *pair)
 {
     return 2 * pair->max_bytes + PAGE;
@@ -74,16 +79,17 @@ static void close_memory(struct pair *pair)
     pair->memory = NULL;
 }
 
-/* What a rank tells the others about its memory. */
+/* What a rank tells the others. */
 struct told {
     struct sstar_remote_region region;
-    int32_t err, reserved;
+    int32_t err, core;
 };
 
-static int exchange_regions(struct pair *pair, int opened)
+static int exchange(struct pair *pair, int opened)
 {
     struct sstar_world *world = pair->world;
-    struct told mine = {.err = opened}, *all = calloc((size_t)sstar_size(world), sizeof *all);
+    struct told mine = {.err = opened, .core = pair_core_offer(pair)};
+    struct told *all = calloc((size_t)sstar_size(world), sizeof *all);
     if (!all)
         return world_fail(world, -ENOMEM, "no memory for what %d ranks tell", sstar_size(world));
     if (pair->region)
@@ -96,8 +102,11 @@ static int exchange_regions(struct pair *pair, int opened)
                        "rank %d cannot get or register memory to measure with: %s", rank,
                        strerror(-err));
     }
-    if (!err && pair->role != PAIR_LOOKS_ON)
-        pair->remote = all[pair->role == PAIR_ASKS ? pair->answers : pair->asks].region;
+    if (!err && pair->role != PAIR_LOOKS_ON) {
+        const struct told *peer = &all[peer_of(pair)];
+        pair->remote = peer->region;
+        pair_core_take(pair, mine.core, peer->core);
+    }
     free(all);
     return err;
 }
@@ -105,7 +114,7 @@ static int exchange_regions(struct pair *pair, int opened)
 static int open_links(struct pair *pair)
 {
     const struct sstar_link_attr attr = {.puts = PUTS};
-    int peer = pair->role == PAIR_ASKS ? pair->answers : pair->asks;
+    int peer = peer_of(pair);
     int peers = pair->role == PAIR_LOOKS_ON ? 0 : 1;
     int err = sstar_links_open(pair->world, &peer, peers, &attr, &pair->links);
     if (err < 0)
@@ -121,11 +130,13 @@ int pair_open(struct pair *pair, struct sstar_world *world, size_t max_bytes)
                           "a world of one rank has nobody to measure with; start two (--ranks 2)");
     *pair = (struct pair){.world = world, .max_bytes = (max_bytes + PAGE - 1) / PAGE * PAGE};
     choose_ranks(pair);
-    int err = exchange_regions(pair, open_memory(pair));
+    int err = exchange(pair, open_memory(pair));
     if (!err)
         err = open_links(pair);
-    if (err)
+    if (err) {
+        pair_core_return(pair);
         close_memory(pair);
+    }
     return err;
 }
 
@@ -134,6 +145,7 @@ void pair_close(struct pair *pair)
     if (!pair->world)
         return;
     sstar_links_close(pair->links);
+    pair_core_return(pair);
     close_memory(pair);
     *pair = (struct pair){0};
 }
@@ -150,11 +162,6 @@ static int move_on(struct pair *pair, struct waiter *w)
         return events;
     uint32_t polls = pair->spins ? SPINNING_POLLS_PER_STEP : POLLS_PER_STEP;
     return ++pair->polls % polls ? 0 : wait_step(w);
-}
-
-static int peer_of(const struct pair *pair)
-{
-    return pair->role == PAIR_ASKS ? pair->answers : pair->asks;
 }
 
 static int put(struct pair *pair, const void *source, uint64_t offset, size_t bytes)

@@ -16,6 +16,7 @@
 #define SSTAR_COLLECTIVES_PAIR_H
 
 #include "transport/transport.h"
+#include <sched.h>
 
 enum pair_role { PAIR_ASKS, PAIR_ANSWERS, PAIR_LOOKS_ON };
 
@@ -32,14 +33,17 @@ struct pair {
     struct sstar_remote_region remote;
     uint64_t arrived; /* the peer's signals that we have waited for */
     uint32_t polls;
-    /* Set after opening, where each of the two has a core of its own: poll and do not yield. */
-    bool spins;
+    bool spins;        /* each of the two has a core of its own: poll and do not yield */
+    bool moved;        /* to another core than we were free to run on before */
+    cpu_set_t allowed; /* before */
     /* Whether the last lone messages or stream were disturbed: the kernel gave one of the two cores
      * to somebody else meanwhile. For the asking rank. */
     bool disturbed;
 };
 
-/* Collective; worlds of one rank have no pair (-EINVAL). `pair` is zeroed or was closed. */
+/* Collective; worlds of one rank have no pair (-EINVAL). `pair` is zeroed or was closed. Until the
+ * close the calling threads of the two stay on a core each, if they may run on different ones: two
+ * that poll on one core would time the scheduler. */
 int pair_open(struct pair *pair, struct sstar_world *world, size_t max_bytes);
 void pair_close(struct pair *pair);
 
@@ -56,5 +60,14 @@ int pair_finish(struct pair *pair, bool more);
 /* For the other ranks: serve until pair_finish; 1 if that said that there will be more, else 0.
  * Returns 0 at once on a rank that looks on. */
 int pair_serve(struct pair *pair);
+
+/* ---- a core for each (pair_core.c) --------------------------------------------------------------
+ */
+
+/* The core that we would take; -1: unknown. */
+int pair_core_offer(struct pair *pair);
+/* Take it, if the other's is another one or in another machine. */
+void pair_core_take(struct pair *pair, int ours, int theirs);
+void pair_core_return(struct pair *pair);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What `sstar fit` needs before it measures: the pair, a core for each, an unshaped world. */
+/* What `sstar fit` needs before it measures: the pair, and an unshaped world beside it. */
 #include "tools/fit_run.h"
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,28 +38,7 @@ static int open_unshaped(struct fit_run *run)
         return err;
     }
     err = pair_open(&run->unshaped, run->unshaped_world, run->arguments->begin_bytes);
-    run->unshaped.spins = run->pair.spins;
     return err ? fit_say(run->unshaped_world, err) : 0;
-}
-
-/* Two ranks that poll on one core would time the scheduler. Those that we started ourselves get a
- * core each; a launcher has its own idea of where its ranks run. */
-static void take_core(struct fit_run *run)
-{
-    cpu_set_t allowed, mine;
-    int nth = run->pair.role == PAIR_ASKS ? 0 : 1;
-    if (strcmp(run->arguments->common.config.launcher, "sstar") != 0 ||
-        run->pair.role == PAIR_LOOKS_ON || sched_getaffinity(0, sizeof allowed, &allowed) ||
-        CPU_COUNT(&allowed) < 2)
-        return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || nth--)
-            continue;
-        CPU_ZERO(&mine);
-        CPU_SET(cpu, &mine);
-        run->pair.spins = !sched_setaffinity(0, sizeof mine, &mine);
-        return;
-    }
 }
 
 int fit_open(struct fit_run *run)
@@ -70,7 +48,6 @@ int fit_open(struct fit_run *run)
         err = sstar_device_info(run->world, &run->device);
     if (err)
         return fit_say(run->world, err);
-    take_core(run);
     return run->pair.across_nodes && imposed(&run->device.wire) ? open_unshaped(run) : 0;
 }
 
