@@ -266,8 +266,8 @@ enum { PEER_PRIVATE, PEER_MEMFD };
     PROCESS(text ", private memory", function, 0, PEER_PRIVATE),                                   \
         PROCESS(text ", memfd", function, 0, PEER_MEMFD)
 
-/* The devices of the suite, and the libibverbs device of that name; NULL: there is none. */
+/* The devices of the suite; and the one of this name, enrolled or libibverbs's: 0 or -ENODEV. */
 const struct device *device_enrolled(size_t index);
-const struct device *device_named(const char *name);
+int device_named(const char *name, struct device *device);
 
 #endif

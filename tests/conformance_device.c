@@ -3,7 +3,6 @@
 #include "tests/conformance.h"
 #include "transport/softnic/softnic.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct ibv_context *open_softnic(const struct trial *t, int side)
 {
@@ -38,12 +37,14 @@ static const struct device softnic_shaped = {.name = "softnic-shaped",
                                              .early_wakes = true,
                                              .strict = true};
 
+/* Both sides are contexts of one device. */
 static struct ibv_context *open_ibverbs(const struct trial *t, int side)
 {
     (void)side;
     int count = 0;
     struct ibv_device **list = t->verbs->get_device_list(&count);
     struct ibv_context *context = NULL;
+    errno = ENODEV;
     for (int i = 0; list && i < count && !context; i++)
         if (!strcmp(t->verbs->get_device_name(list[i]), t->device->name))
             context = t->verbs->open_device(list[i]);
@@ -59,13 +60,28 @@ const struct device *device_enrolled(size_t index)
     return index < sizeof enrolled / sizeof *enrolled ? enrolled[index] : NULL;
 }
 
-const struct device *device_named(const char *name)
+static bool ibverbs_has(const char *name)
+{
+    int count = 0;
+    bool found = false;
+    struct ibv_device **list = verbs_ibverbs.get_device_list(&count);
+    for (int i = 0; list && i < count && !found; i++)
+        found = !strcmp(verbs_ibverbs.get_device_name(list[i]), name);
+    if (list)
+        verbs_ibverbs.free_device_list(list);
+    return found;
+}
+
+int device_named(const char *name, struct device *device)
 {
     for (size_t i = 0; device_enrolled(i); i++)
-        if (!strcmp(device_enrolled(i)->name, name))
-            return device_enrolled(i);
-    struct device *device = calloc(1, sizeof *device);
-    if (device)
-        *device = (struct device){.name = name, .verbs = &verbs_ibverbs, .open = open_ibverbs};
-    return device;
+        if (!strcmp(device_enrolled(i)->name, name)) {
+            *device = *device_enrolled(i);
+            return 0;
+        }
+    if (!ibverbs_has(name))
+        return -ENODEV;
+    *device = (struct device){
+        .name = name, .verbs = &verbs_ibverbs, .open = open_ibverbs, .one_port = true};
+    return 0;
 }

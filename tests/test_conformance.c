@@ -171,8 +171,14 @@ int main(void)
     if (filter)
         cmocka_set_test_filter(filter);
     if (name && *name) {
-        const struct device *device = device_named(name);
-        return !device || run_device(device, seed) != 0;
+        struct device device;
+        if (device_named(name, &device)) {
+            fprintf(stderr,
+                    "SSTAR_TEST_DEVICE=%s: neither a device of this suite nor of libibverbs\n",
+                    name);
+            return 1;
+        }
+        return run_device(&device, seed) != 0;
     }
     for (size_t i = 0; device_enrolled(i); i++)
         failed += run_device(device_enrolled(i), seed);
