@@ -13,6 +13,7 @@
 struct hello {
     uint64_t area;
     uint32_t algorithm, queue_pairs, slice_bytes;
+    uint32_t crowded; /* more ranks than cores here */
     int32_t status;
 };
 
@@ -68,6 +69,7 @@ static int meet_others(struct sstar_allreduce *plan, const struct sstar_allreduc
                          .algorithm = attr->algorithm,
                          .queue_pairs = attr->queue_pairs,
                          .slice_bytes = attr->slice_bytes,
+                         .crowded = world->ranks_on_host > world->cores,
                          .status = status};
     size_t size = (size_t)world->size;
     struct hello *all = calloc(size, sizeof *all + sizeof(uint64_t));
@@ -78,6 +80,8 @@ static int meet_others(struct sstar_allreduce *plan, const struct sstar_allreduc
     for (int rank = 0; !err && !status && rank < world->size; rank++) {
         const struct hello *it = &all[rank];
         areas[rank] = it->area;
+        if (it->crowded)
+            plan->node.small_bytes = NODE_SLOT_BYTES;
         if (it->status)
             err = report_set(&world->report, it->status, "allreduce: rank %d could not open: %s",
                              rank, strerror(-it->status));
@@ -159,7 +163,8 @@ void sstar_allreduce_close(struct sstar_allreduce *plan)
 {
     if (!plan)
         return;
-    /* Nobody takes its area away while another still reads there; closing links is a barrier too. */
+    /* Nobody takes its area away while another still reads there; closing links is a barrier too.
+     */
     if (!plan->links && !plan->world->failed)
         sstar_barrier(plan->world);
     destroy(plan);

@@ -8,14 +8,22 @@
 #include <errno.h>
 #include <string.h>
 
+/* Between two looks at a condition. What moves may be just what it waits for, so the core is given
+ * away only when nothing does. */
+static int turn(struct sstar_allreduce *plan, struct waiter *w)
+{
+    int events = sstar_links_progress(plan->links);
+    return events == 0 ? wait_step(w) : events;
+}
+
 static int await_message(struct sstar_allreduce *plan, struct sstar_link *link, size_t bytes,
                          struct message *message)
 {
     struct waiter w = wait_begin(plan->world, "a slice of AllReduce", link_peer(link), 0);
     int got;
     while ((got = link_receive(link, message)) == 0) {
-        int err = sstar_links_progress(plan->links);
-        if (err < 0 || (err = wait_step(&w)) < 0)
+        int err = turn(plan, &w);
+        if (err < 0)
             return err;
     }
     if (got < 0)
@@ -34,8 +42,8 @@ static int await_slot(struct sstar_allreduce *plan, struct sstar_link *link, siz
     struct waiter w = wait_begin(plan->world, "a free slot for AllReduce", link_peer(link), 0);
     int err;
     while ((err = link_reserve(link, bytes, payload)) == -EAGAIN) {
-        err = sstar_links_progress(plan->links);
-        if (err < 0 || (err = wait_step(&w)) < 0)
+        err = turn(plan, &w);
+        if (err < 0)
             return err;
     }
     return err;
@@ -49,8 +57,8 @@ static int commit(struct sstar_allreduce *plan, size_t bytes)
         wait_begin(plan->world, "earlier slices of AllReduce to leave", link_peer(plan->next), 0);
     int err;
     while ((err = link_commit_ticket(plan->next, bytes, 0, &plan->ticket)) == -EAGAIN) {
-        err = sstar_links_progress(plan->links);
-        if (err < 0 || (err = wait_step(&w)) < 0)
+        err = turn(plan, &w);
+        if (err < 0)
             return err;
     }
     return err;
@@ -64,8 +72,8 @@ static int see_off(struct sstar_allreduce *plan)
     struct waiter w =
         wait_begin(plan->world, "the last slices of AllReduce to leave", link_peer(plan->next), 0);
     while (!sstar_link_done(plan->next, plan->ticket)) {
-        int err = sstar_links_progress(plan->links);
-        if (err < 0 || (err = wait_step(&w)) < 0)
+        int err = turn(plan, &w);
+        if (err < 0)
             return err;
     }
     return 0;

@@ -24,6 +24,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .size = size,
                                .me = map->local_of[world->rank],
                                .owners = node_map_least(map),
+                               .small_bytes = NODE_SMALL_BYTES,
                                .members = map->members + map->first[mine]};
     node->areas = calloc((size_t)size * 3, sizeof *node->areas);
     node->block = aligned_alloc(64, NODE_BLOCK_BYTES);
@@ -184,9 +185,9 @@ static void reduce_inputs(struct node_part *node, const struct node_job *job,
     }
 }
 
-static bool is_small(const struct node_job *job)
+static bool is_small(const struct node_part *node, const struct node_job *job)
 {
-    return job->count * job->element_bytes <= NODE_SMALL_BYTES;
+    return job->count * job->element_bytes <= node->small_bytes;
 }
 
 static void slice_of(const struct node_part *node, const struct node_job *job, int j,
@@ -272,7 +273,7 @@ int node_reduce_scatter(struct node_part *node, const struct node_job *job)
 {
     if (job->count == 0)
         return 0;
-    if (is_small(job))
+    if (is_small(node, job))
         return reduce_scatter_small(node, job);
     int err = publish(node, job);
     if (err)
@@ -340,7 +341,7 @@ int node_all_gather(struct node_part *node, const struct node_job *job)
 {
     if (job->count == 0)
         return 0;
-    if (is_small(job))
+    if (is_small(node, job))
         return all_gather_small(node, job);
     return node->owners_shared ? all_gather_shared(node, job) : all_gather_staged(node, job);
 }
@@ -357,7 +358,7 @@ int node_all_reduce(struct node_part *node, const struct node_job *job)
         memmove(job->recv, job->send, bytes);
         return 0;
     }
-    if (bytes <= NODE_SMALL_BYTES) {
+    if (bytes <= node->small_bytes) {
         /* Everybody reduces everything: one exchange, no second. */
         int err = exchange(node, job->send, bytes, job->signature);
         if (err)

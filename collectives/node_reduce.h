@@ -16,7 +16,8 @@
 #include <stdatomic.h>
 
 enum {
-    NODE_SMALL_BYTES = 512,          /* longest vector that goes through the slots */
+    NODE_SMALL_BYTES = 512,          /* longest vector that goes through the slots, */
+    NODE_SLOT_BYTES = 16 * 1024,     /* and where ranks share cores: fewer meetings count more */
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
 };
@@ -26,7 +27,7 @@ enum {
 struct node_slot {
     alignas(64) _Atomic uint64_t word; /* signature << 32 | round */
     char line[56];
-    char data[NODE_SMALL_BYTES];
+    char data[NODE_SLOT_BYTES];
 };
 struct node_area {
     alignas(64) _Atomic uint64_t phase; /* how many meetings of the node this rank has come to */
@@ -55,6 +56,7 @@ struct node_part {
     const char **inputs;       /* [size] of the job under way, where they can be read */
     char **outputs;
     bool inputs_shared, owners_shared, outputs_shared;
+    size_t small_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;
     uint64_t phase, pieces;
     char *block; /* [NODE_BLOCK_BYTES] */
