@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* sstar alltoall: the aggregating all-to-all under several strategies, measured and checked. */
+#include "tools/alltoall.h"
+#include "tools/routing.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_STRATEGY = 0x5000,
+    OPTION_MESSAGE_BYTES,
+    OPTION_MESSAGES,
+    OPTION_ROUTING,
+    OPTION_TOKEN_BYTES,
+    OPTION_EXPERTS,
+    OPTION_FLUSH_BYTES,
+    OPTION_MAX_AGE,
+    OPTION_PER_LAYER,
+    OPTION_CHECK,
+    OPTION_NO_CHECK,
+};
+enum { MESSAGE_BYTES_MOST = 16 << 20, CHECK_BYTES_LEAST = 8 };
+
+static const struct argp_option options[] = {
+    {.name = "strategy",
+     .key = OPTION_STRATEGY,
+     .arg = "LIST",
+     .doc = "none, rank, node, or several with commas, run in turn (none,rank,node)"},
+    {.name = "message-bytes",
+     .key = OPTION_MESSAGE_BYTES,
+     .arg = "BYTES",
+     .doc = "Of a message (64)"},
+    {.name = "messages",
+     .key = OPTION_MESSAGES,
+     .arg = "N",
+     .doc = "Messages of each rank, to ranks by chance (10000)"},
+    {.name = "routing",
+     .key = OPTION_ROUTING,
+     .arg = "FILE",
+     .doc = "Messages of a mixture-of-experts routing instead, plain or gzip: lines "
+            "sequence,token,layer,expert,...; one message per token and expert"},
+    {.name = "token-bytes",
+     .key = OPTION_TOKEN_BYTES,
+     .arg = "BYTES",
+     .doc = "Of a message of a routing (64)"},
+    {.name = "experts",
+     .key = OPTION_EXPERTS,
+     .arg = "N",
+     .doc = "Experts of the routing (as its comments say, else the largest + 1)"},
+    {.name = "flush-bytes",
+     .key = OPTION_FLUSH_BYTES,
+     .arg = "BYTES",
+     .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
+    {.name = "max-age-us",
+     .key = OPTION_MAX_AGE,
+     .arg = "US",
+     .doc = "A buffer is sent at this age of its first message (0: no bound)"},
+    {.name = "per-layer",
+     .key = OPTION_PER_LAYER,
+     .doc = "A barrier after each layer of a routing"},
+    {.name = "check",
+     .key = OPTION_CHECK,
+     .doc = "Count lost, doubled and altered messages (default)"},
+    {.name = "no-check", .key = OPTION_NO_CHECK, .doc = "Count only how many came"},
+    {0},
+};
+
+static uint64_t size(const char *option, const char *text, uint64_t low, uint64_t high,
+                     struct argp_state *state)
+{
+    uint64_t value = low;
+    if (parse_size(text, &value) || value < low || value > high)
+        argp_error(state, "%s takes a whole number from %llu to %llu, not '%s'", option,
+                   (unsigned long long)low, (unsigned long long)high, text);
+    return value;
+}
+
+static void choose_strategies(struct alltoall_arguments *a, const char *text,
+                              struct argp_state *state)
+{
+    const char *at = text;
+    for (bool more = true; more;) {
+        size_t length = strcspn(at, ",");
+        int found = -1;
+        for (int s = SSTAR_NONE; s < STRATEGIES; s++)
+            if (strlen(strategy_name((enum sstar_strategy)s)) == length &&
+                !strncmp(at, strategy_name((enum sstar_strategy)s), length))
+                found = s;
+        if (found < 0) {
+            argp_error(state, "--strategy takes none, rank, node or several with commas, not '%s'",
+                       text);
+            return;
+        }
+        a->strategies[found] = true;
+        more = at[length] == ',';
+        at += length + 1;
+    }
+}
+
+static void check_arguments(struct alltoall_arguments *a, struct argp_state *state)
+{
+    if (a->check && a->message_bytes < CHECK_BYTES_LEAST)
+        argp_error(state,
+                   "a message of %u bytes has no room for what the check needs, %d bytes; "
+                   "take longer ones or --no-check",
+                   a->message_bytes, CHECK_BYTES_LEAST);
+    if (!a->routing && (a->per_layer || a->experts))
+        argp_error(state, "%s is for a routing; add --routing FILE",
+                   a->per_layer ? "--per-layer" : "--experts");
+    bool any = false;
+    for (int s = 0; s < STRATEGIES; s++)
+        any = any || a->strategies[s];
+    for (int s = 0; !any && s < STRATEGIES; s++)
+        a->strategies[s] = true;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct alltoall_arguments *a = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->common;
+        return 0;
+    case OPTION_STRATEGY:
+        choose_strategies(a, arg, state);
+        return 0;
+    case OPTION_MESSAGE_BYTES:
+        a->message_bytes = (uint32_t)size("--message-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
+        return 0;
+    case OPTION_TOKEN_BYTES:
+        a->message_bytes = (uint32_t)size("--token-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
+        return 0;
+    case OPTION_MESSAGES:
+        a->messages = size("--messages", arg, 0, 100000000, state);
+        return 0;
+    case OPTION_ROUTING:
+        a->routing = arg;
+        return 0;
+    case OPTION_EXPERTS:
+        a->experts = (uint32_t)size("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
+        return 0;
+    case OPTION_FLUSH_BYTES:
+        a->flush_bytes = (uint32_t)size("--flush-bytes", arg, 64, 64 << 20, state);
+        return 0;
+    case OPTION_MAX_AGE:
+        if (parse_real(arg, 0, 1e9, &a->max_age_us))
+            argp_error(state, "--max-age-us takes microseconds from 0 to 1e9, not '%s'", arg);
+        return 0;
+    case OPTION_PER_LAYER:
+        a->per_layer = true;
+        return 0;
+    case OPTION_CHECK:
+    case OPTION_NO_CHECK:
+        a->check = key == OPTION_CHECK;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is too much; a routing is given with --routing FILE", arg);
+        return 0;
+    case ARGP_KEY_END:
+        check_arguments(a, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
+static const struct argp argp = {
+    .options = options,
+    .parser = parse_option,
+    .children = children,
+    .doc =
+        "Send small messages from every rank to every rank, each by itself (none), gathered per "
+        "destination rank (rank), or gathered per node through a gateway rank (node).\v"
+        "Without a launcher it starts its own ranks (8, or --ranks; --ranks-per-node R makes "
+        "virtual "
+        "nodes). Time runs from a barrier until the slowest rank has all its messages. Shares are "
+        "of "
+        "messages and bytes that cross nodes: how many travelled in wire messages of at least S*, "
+        "or "
+        "S*rate. Age is that of a buffer's first message, from push to doorbell. predicted is what "
+        "the wire alone needs. Sequence q of a routing starts on rank q mod N; its experts are "
+        "placed in order over the ranks. Exit status 1 if a message was lost, doubled or altered.",
+};
+
+/* The wire's figures: as imposed, else measured; none on one node. */
+static int learn_cost(struct sstar_world *world, struct sstar_cost *cost)
+{
+    const struct sstar_wire *wire = &world->config.wire;
+    *cost = (struct sstar_cost){0};
+    if (sstar_node_count(world) == 1)
+        return 0;
+    if (wire->beta_gbps > 0) {
+        *cost = (struct sstar_cost){wire->alpha_us, wire->gap_us, wire->beta_gbps};
+        return 0;
+    }
+    return sstar_measure_cost(world, cost);
+}
+
+static int run(struct sstar_world *world, const struct alltoall_arguments *a, int *status)
+{
+    struct outcome outcomes[STRATEGIES];
+    struct sstar_cost cost;
+    struct plan plan;
+    char error[512] = "";
+    int n = 0, teller;
+    int err = plan_make(world, a, &plan, error, sizeof error, &teller);
+    if (err && !*sstar_last_error(world)) { /* not the world failed: the input did */
+        if (teller == sstar_rank(world))
+            fprintf(stderr, "sstar alltoall: %s\n", *error ? error : strerror(-err));
+        *status = EXIT_FAILURE;
+        return 0;
+    }
+    if (err)
+        return err;
+    err = learn_cost(world, &cost);
+    for (int s = SSTAR_NONE; !err && s < STRATEGIES; s++)
+        if (a->strategies[s])
+            err = alltoall_measure(world, a, &plan, &cost, (enum sstar_strategy)s, &outcomes[n++]);
+    if (!err && sstar_rank(world) == 0)
+        *status = alltoall_report(world, a, &plan, &cost, outcomes, n);
+    plan_free(&plan);
+    return err;
+}
+
+static int alltoall_main(int argc, char **argv)
+{
+    struct alltoall_arguments a = {.message_bytes = 64, .messages = 10000, .check = true};
+    struct sstar_world *world;
+    int status = common_init(&a.common);
+    if (status)
+        return status;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+        return EXIT_USAGE;
+    if (common_start(&a.common, 8, argc, argv, &world, &status) || !world)
+        return status;
+    int err = run(world, &a, &status);
+    if (err) {
+        const char *why = sstar_last_error(world);
+        fprintf(stderr, "sstar alltoall: rank %d: %s\n", sstar_rank(world),
+                *why ? why : strerror(-err));
+    }
+    sstar_world_close(world);
+    return err ? EXIT_FAILURE : status;
+}
+
+const struct command command_alltoall = {
+    "alltoall", alltoall_main, "time an all-to-all of small messages, aggregated in several ways"};

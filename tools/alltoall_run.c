@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One strategy, measured. A message carries its source, its destination, its number in their stream
+ * and a pattern that follows from these, so that the receiver can tell exactly what was lost, came
+ * twice or came altered.
+ */
+#include "collectives/ledger.h"
+#include "collectives/model_alltoall.h"
+#include "tools/alltoall.h"
+#include "transport/wait.h"
+#include "transport/world.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PUSHES_PER_TURN = 32, /* then arrivals have their turn, and the wire */
+    PULLS_PER_TURN = 64,
+    WARM_MESSAGES = 500, /* of each rank, untimed: connections, pages */
+};
+
+struct run {
+    struct sstar_world *world;
+    const struct alltoall_arguments *arguments;
+    struct sstar_aggregator *aggregator;
+    int rank, ranks;
+    uint32_t bytes;
+    uint64_t seed;
+    bool check;
+    uint64_t *message; /* where one is put together */
+    uint32_t *number;  /* [ranks]: of the next message to each */
+    /* What has come of each source's stream: a bit for each number. */
+    uint64_t *expected; /* [ranks] */
+    uint64_t *seen;
+    size_t *seen_begin; /* [ranks + 1], in words */
+    uint64_t distinct, doubled, altered, pulled;
+};
+
+/* ---- a message's words --------------------------------------------------------------------------
+ */
+
+static inline uint64_t first_word(int source, int destination, uint32_t number)
+{
+    return (uint64_t)source << 48 | (uint64_t)destination << 32 | number;
+}
+
+static inline uint64_t pattern_base(uint64_t seed, uint64_t first)
+{
+    uint64_t z = (first ^ seed) + 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static inline uint64_t pattern_word(uint64_t base, size_t i)
+{
+    uint64_t z = base + i * 0xd1342543de82ef95u;
+    return z ^ (z >> 29);
+}
+
+static void write_message(struct run *r, uint64_t first)
+{
+    uint64_t base = pattern_base(r->seed, first);
+    size_t words = (r->bytes + 7) / 8;
+    r->message[0] = first;
+    for (size_t i = 1; i < words; i++)
+        r->message[i] = pattern_word(base, i);
+}
+
+static bool same_pattern(const struct run *r, const void *data, uint64_t first)
+{
+    uint64_t base = pattern_base(r->seed, first), wrong = 0;
+    const uint64_t *words = data; /* 8-byte aligned */
+    size_t n = r->bytes / 8, rest = r->bytes % 8;
+    for (size_t i = 1; i < n; i++)
+        wrong |= words[i] ^ pattern_word(base, i);
+    uint64_t last = pattern_word(base, n);
+    return !wrong && (!rest || !memcmp(words + n, &last, rest));
+}
+
+static void check_item(struct run *r, const struct sstar_item *item)
+{
+    uint64_t first;
+    if (item->bytes != r->bytes || (unsigned)item->source >= (unsigned)r->ranks) {
+        r->altered++;
+        return;
+    }
+    memcpy(&first, item->data, sizeof first);
+    uint64_t number = first & UINT32_MAX;
+    if (first != first_word(item->source, r->rank, (uint32_t)number) ||
+        number >= r->expected[item->source]) {
+        r->altered++;
+        return;
+    }
+    r->altered += !same_pattern(r, item->data, first);
+    uint64_t *word = &r->seen[r->seen_begin[item->source] + number / 64];
+    uint64_t bit = 1ull << (number % 64);
+    r->doubled += (*word & bit) != 0;
+    r->distinct += (*word & bit) == 0;
+    *word |= bit;
+}
+
+/* ---- one layer ----------------------------------------------------------------------------------
+ */
+
+static void run_free(struct run *r)
+{
+    free(r->message);
+    free(r->number);
+    free(r->expected);
+    free(r->seen);
+    free(r->seen_begin);
+}
+
+static int run_prepare(struct run *r, const struct plan *plan)
+{
+    size_t ranks = (size_t)r->ranks, words = 0, most = 0;
+    for (uint32_t l = 0; l < plan->layers; l++) {
+        size_t sum = 0;
+        for (size_t s = 0; s < ranks; s++)
+            sum += plan_matrix(plan, l)[s * ranks + (size_t)r->rank] / 64 + 1;
+        most = sum > most ? sum : most;
+    }
+    words = most > ranks * (WARM_MESSAGES / 64 + 1) ? most : ranks * (WARM_MESSAGES / 64 + 1);
+    r->message = calloc(r->bytes / 8 + 2, sizeof *r->message);
+    r->number = calloc(ranks, sizeof *r->number);
+    r->expected = calloc(ranks, sizeof *r->expected);
+    r->seen = calloc(words, sizeof *r->seen);
+    r->seen_begin = calloc(ranks + 1, sizeof *r->seen_begin);
+    return r->message && r->number && r->expected && r->seen && r->seen_begin ? 0 : -ENOMEM;
+}
+
+static void expect(struct run *r, const uint64_t *matrix)
+{
+    size_t ranks = (size_t)r->ranks;
+    for (size_t s = 0; s < ranks; s++) {
+        r->expected[s] = matrix[s * ranks + (size_t)r->rank];
+        r->seen_begin[s + 1] = r->seen_begin[s] + r->expected[s] / 64 + 1;
+        r->number[s] = 0;
+    }
+    memset(r->seen, 0, r->seen_begin[ranks] * sizeof *r->seen);
+    r->distinct = r->pulled = 0;
+}
+
+static int pull_some(struct run *r)
+{
+    struct sstar_item item;
+    int got = 0;
+    for (int i = 0; i < PULLS_PER_TURN && (got = sstar_pull(r->aggregator, &item)) > 0; i++) {
+        r->pulled++;
+        if (r->check)
+            check_item(r, &item);
+    }
+    return got < 0 ? got : 0;
+}
+
+static int push_some(struct run *r, const uint16_t *to, size_t n, size_t *done)
+{
+    size_t end = *done + PUSHES_PER_TURN < n ? *done + PUSHES_PER_TURN : n;
+    for (; *done < end; (*done)++) {
+        int destination = to[*done];
+        if (r->check)
+            write_message(r, first_word(r->rank, destination, r->number[destination]));
+        int err = sstar_push(r->aggregator, destination, r->message, r->bytes);
+        if (err)
+            return err;
+        r->number[destination]++;
+    }
+    return 0;
+}
+
+/* Send these and receive what is sent to us, until nothing is left anywhere. */
+static int exchange(struct run *r, const uint16_t *to, size_t n)
+{
+    size_t done = 0;
+    int left = 1;
+    while (left > 0) {
+        int err = push_some(r, to, n, &done);
+        if (err && err != -EAGAIN)
+            return err;
+        if ((err = pull_some(r)))
+            return err;
+        left = sstar_advance(r->aggregator, done == n);
+    }
+    return left;
+}
+
+/* Every rank to all in turn, checked but not timed or counted. */
+static int warm_up(struct run *r)
+{
+    uint16_t to[WARM_MESSAGES];
+    size_t ranks = (size_t)r->ranks;
+    uint64_t *matrix = calloc(ranks * ranks, sizeof *matrix);
+    if (!matrix)
+        return -ENOMEM;
+    for (size_t i = 0; i < WARM_MESSAGES; i++) {
+        to[i] = (uint16_t)(((size_t)r->rank + i) % ranks);
+        for (size_t s = 0; s < ranks; s++)
+            matrix[s * ranks + (s + i) % ranks]++;
+    }
+    expect(r, matrix);
+    free(matrix);
+    int err = exchange(r, to, WARM_MESSAGES);
+    return err ? err : sstar_aggregator_reset(r->aggregator);
+}
+
+/* ---- a strategy ---------------------------------------------------------------------------------
+ */
+
+/* What a rank tells the others when all is over; seconds[layers] follow. */
+struct told {
+    uint64_t lost, doubled, altered;
+    struct sstar_ledger ledger;
+    double seconds[];
+};
+
+static int run_layers(struct run *r, const struct plan *plan, struct told *told)
+{
+    int err = 0;
+    for (uint32_t l = 0; l < plan->layers; l++) {
+        struct sstar_ledger ledger;
+        size_t begin = plan->begin[l], n = plan->begin[l + 1] - begin;
+        uint64_t wanted = 0;
+        expect(r, plan_matrix(plan, l));
+        for (int s = 0; s < r->ranks; s++)
+            wanted += r->expected[s];
+        if (l && (err = sstar_aggregator_reset(r->aggregator)))
+            return err;
+        if ((err = sstar_fast_barrier(r->world)))
+            return err;
+        uint64_t begun = clock_ns();
+        if ((err = exchange(r, plan->to + begin, n)))
+            return err;
+        told->seconds[l] = (double)(clock_ns() - begun) * 1e-9;
+        /* Without the check only the number is known. */
+        uint64_t got = r->check ? r->distinct : r->pulled;
+        told->lost += got < wanted ? wanted - got : 0;
+        sstar_aggregator_ledger(r->aggregator, &ledger);
+        ledger_add(&told->ledger, &ledger);
+        progress_show(&r->arguments->common, r->world, "all-to-all", (l + 1.0) / plan->layers);
+    }
+    told->doubled = r->doubled;
+    told->altered = r->altered;
+    return 0;
+}
+
+/* A layer takes as long as on the slowest rank. */
+static int agree(struct run *r, const struct plan *plan, const struct told *told,
+                 struct outcome *out)
+{
+    size_t bytes = sizeof *told + plan->layers * sizeof *told->seconds;
+    char *all = calloc((size_t)r->ranks, bytes);
+    int err = all ? sstar_allgather(r->world, told, bytes, all) : -ENOMEM;
+    ledger_reset(&out->ledger, 0, 0);
+    for (uint32_t l = 0; !err && l < plan->layers; l++) {
+        double slowest = 0;
+        for (int i = 0; i < r->ranks; i++) {
+            const struct told *one = (const void *)(all + (size_t)i * bytes);
+            slowest = one->seconds[l] > slowest ? one->seconds[l] : slowest;
+        }
+        out->seconds += slowest;
+    }
+    for (int i = 0; !err && i < r->ranks; i++) {
+        const struct told *one = (const void *)(all + (size_t)i * bytes);
+        out->lost += one->lost;
+        out->doubled += one->doubled;
+        out->altered += one->altered;
+        ledger_add(&out->ledger, &one->ledger);
+    }
+    free(all);
+    return err;
+}
+
+static int predict(struct run *r, const struct plan *plan, const struct sstar_cost *cost,
+                   struct outcome *out)
+{
+    size_t ranks = (unsigned)r->ranks;
+    int *node_of = calloc(ranks, sizeof *node_of), err = node_of ? 0 : -ENOMEM;
+    for (int i = 0; !err && i < r->ranks; i++)
+        node_of[i] = sstar_node_of(r->world, i);
+    for (uint32_t l = 0; !err && l < plan->layers; l++) {
+        struct alltoall_traffic traffic = {.ranks = r->ranks,
+                                           .nodes = sstar_node_count(r->world),
+                                           .node_of = node_of,
+                                           .port_per_rank = r->world->config.port_per_rank,
+                                           .messages = plan_matrix(plan, l),
+                                           .message_bytes = r->bytes};
+        struct alltoall_prediction p;
+        err = model_alltoall(&traffic, out->strategy, out->flush_bytes, cost, &p);
+        out->predicted_seconds += err ? 0 : p.seconds;
+    }
+    free(node_of);
+    return err;
+}
+
+int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments *a,
+                     const struct plan *plan, const struct sstar_cost *cost,
+                     enum sstar_strategy strategy, struct outcome *out)
+{
+    double s_star = sstar_s_star_bytes(cost);
+    uint32_t flush = a->flush_bytes;
+    if (!flush)
+        flush = s_star > 0 ? (uint32_t)(4 * s_star < (64 << 20) ? 4 * s_star : 64 << 20) : 65536;
+    flush = flush < 64 ? 64 : flush;
+    struct sstar_aggregator_attr attr = {.strategy = strategy,
+                                         .max_item_bytes = a->message_bytes,
+                                         .flush_bytes = flush,
+                                         .max_age_us = a->max_age_us,
+                                         .s_star_bytes = s_star,
+                                         .s_star_rate_bytes = sstar_s_star_rate_bytes(cost)};
+    struct run r = {.world = world,
+                    .arguments = a,
+                    .rank = sstar_rank(world),
+                    .ranks = sstar_size(world),
+                    .bytes = a->message_bytes,
+                    .seed = a->common.seed,
+                    .check = a->check};
+    struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
+    *out = (struct outcome){.strategy = strategy, .flush_bytes = flush};
+    int err = told ? run_prepare(&r, plan) : -ENOMEM;
+    if (!err)
+        err = sstar_aggregator_open(world, &attr, &r.aggregator);
+    if (!err)
+        err = warm_up(&r);
+    if (!err)
+        err = run_layers(&r, plan, told);
+    progress_clear(&a->common, world);
+    if (!err)
+        err = agree(&r, plan, told, out);
+    if (!err)
+        err = predict(&r, plan, cost, out);
+    sstar_aggregator_close(r.aggregator);
+    run_free(&r);
+    free(told);
+    return err;
+}
