@@ -134,6 +134,7 @@ struct sstar_links {
     void *memory;
     struct sstar_region *region;
     bool any_pending, any_credit_due;
+    uint32_t calls;
     bool moving;    /* in rc_progress: do not enter again */
     uint32_t quiet; /* progress calls since something came */
     uint64_t quiet_since_ns;
