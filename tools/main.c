@@ -4,14 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#pragma weak command_devices
-#pragma weak command_info
-#pragma weak command_fit
-#pragma weak command_put
-#pragma weak command_allreduce
-#pragma weak command_alltoall
-#pragma weak command_routing
-
 static const struct command *const commands[] = {
     &command_devices, &command_info,      &command_run,      &command_fit,
     &command_put,     &command_allreduce, &command_alltoall, &command_routing,
@@ -23,7 +15,7 @@ static const char version[] = "sstar " SSTAR_VERSION;
 static const struct command *find(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
-        if (commands[i] && !strcmp(commands[i]->name, name))
+        if (!strcmp(commands[i]->name, name))
             return commands[i];
     return NULL;
 }
@@ -35,8 +27,7 @@ static void help(FILE *out)
             "What small messages cost over RDMA verbs, and how far aggregation carries them past "
             "S*.\n\nCommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        if (commands[i])
-            fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "  %-10s %s\n", "help",
             "this list, or the options of one command: sstar help COMMAND");
     fprintf(out, "\nsstar COMMAND --help lists the options of a command; sstar --version the "
