@@ -22,7 +22,8 @@ struct sstar_allreduce {
     uint32_t queue_pairs, slot_bytes;
     bool slice_given;
     bool cost_known; /* the wire is one that we imposed; it moves only while we post or poll */
-    uint64_t ticket; /* of the last message sent on such a wire */
+    bool see_off;    /* and messages of the AllReduce under way may have to wait for it */
+    uint64_t ticket; /* of the last of them */
     struct sstar_cost cost;
     const struct reduce_set *kernels;
     uint8_t slices[PLAN_SIZE_CLASSES]; /* chosen so far for each class of size; 0: not yet */
@@ -30,6 +31,11 @@ struct sstar_allreduce {
 
 /* The shape of the schedule for so many elements: the same on every rank. */
 struct schedule_shape plan_shape(struct sstar_allreduce *plan, size_t count, size_t element_bytes);
+
+/* Whether messages may be left waiting for a wire that we shaped when a rank has its result: not if
+ * all that can be under way from a port passes it within alpha (softnic.h). */
+bool plan_leaves_waiting(const struct sstar_allreduce *plan, const struct schedule_shape *shape,
+                         size_t element_bytes);
 
 int execute_schedule(struct sstar_allreduce *plan, const struct node_job *job);
 

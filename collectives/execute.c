@@ -51,7 +51,7 @@ static int await_slot(struct sstar_allreduce *plan, struct sstar_link *link, siz
 
 static int commit(struct sstar_allreduce *plan, size_t bytes)
 {
-    if (!plan->cost_known)
+    if (!plan->see_off)
         return link_commit(plan->next, bytes, 0);
     struct waiter w =
         wait_begin(plan->world, "earlier slices of AllReduce to leave", link_peer(plan->next), 0);
@@ -67,7 +67,7 @@ static int commit(struct sstar_allreduce *plan, size_t bytes)
 /* Whoever called us may go and compute; what we sent must not wait for him to come back. */
 static int see_off(struct sstar_allreduce *plan)
 {
-    if (!plan->cost_known || !plan->next)
+    if (!plan->see_off || !plan->next)
         return 0;
     struct waiter w =
         wait_begin(plan->world, "the last slices of AllReduce to leave", link_peer(plan->next), 0);
@@ -120,6 +120,7 @@ int execute_schedule(struct sstar_allreduce *plan, const struct node_job *job)
     struct schedule schedule;
     struct step step;
     int err = 0;
+    plan->see_off = plan_leaves_waiting(plan, &shape, job->element_bytes);
     schedule_begin(&schedule, &shape, plan->world->rank);
     while (!err && schedule_next(&schedule, &step)) {
         if (step.what & STEP_NODE_ALL_REDUCE)

@@ -7,10 +7,11 @@
  */
 #include "collectives/allreduce_plan.h"
 #include "collectives/simulate.h"
+#include "transport/link.h"
 #include "transport/world.h"
 
 enum {
-    MAX_SLICES = PLAN_SLOTS / 4, /* more gains nothing, and costs gaps and credit */
+    MAX_SLICES = PLAN_SLOTS / 4,     /* more gains nothing, and costs gaps and credit */
     DEFAULT_SLICE_BYTES = 32 * 1024, /* where the wire is not known */
     MAX_SIMULATED = 200 * 1000,      /* messages of a simulation */
 };
@@ -74,6 +75,22 @@ static uint32_t ask_simulation(struct sstar_allreduce *plan, unsigned class)
         }
     }
     return chosen;
+}
+
+bool plan_leaves_waiting(const struct sstar_allreduce *plan, const struct schedule_shape *shape,
+                         size_t element_bytes)
+{
+    if (!plan->cost_known)
+        return false;
+    const struct sstar_cost *cost = &plan->cost;
+    size_t slice = (block_of(plan, shape->count) - 1) / shape->slices + 1;
+    if (slice > shape->slice_elements)
+        slice = shape->slice_elements;
+    double bytes = (double)(slice * element_bytes + LINK_TRAILER_BYTES);
+    double each_us = cost->gap_us + (cost->beta_gbps > 0 ? bytes / (cost->beta_gbps * 1e3) : 0);
+    int sharing = plan->world->config.port_per_rank ? 1 : plan->node.size;
+    /* Twice, for what was there before and for credit. */
+    return 2 * each_us * shape->slices * sharing > cost->alpha_us;
 }
 
 struct schedule_shape plan_shape(struct sstar_allreduce *plan, size_t count, size_t element_bytes)
