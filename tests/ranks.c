@@ -40,7 +40,7 @@ static int run_one(struct one_rank *one)
     config.wire = ranks->wire;
     if (ranks->queue_pairs)
         config.queue_pairs = ranks->queue_pairs;
-    snprintf(config.ib_dev, sizeof config.ib_dev, "softnic");
+    snprintf(config.ib_dev, sizeof config.ib_dev, "%s", ranks->ib_dev ? ranks->ib_dev : "softnic");
     snprintf(config.root_host, sizeof config.root_host, "127.0.0.1");
     snprintf(config.token, sizeof config.token, "%s", one->token);
     struct sstar_world *world;

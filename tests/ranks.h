@@ -21,6 +21,7 @@ struct ranks {
     bool processes;     /* else threads */
     bool port_per_rank;
     int queue_pairs;
+    const char *ib_dev; /* NULL: softnic */
     struct sstar_wire wire;
     int (*body)(struct sstar_world *world, void *arg); /* 0, or -1 after CHECK */
     void *arg;
