@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void hardware_list(char *text, size_t size)
 {
@@ -41,6 +42,15 @@ static uint8_t active_port(struct sstar_world *world, struct ibv_context *contex
     return 0;
 }
 
+/* rdma_rxe gives its devices an attribute that no NIC has; their names are up to whoever made them.
+ */
+static bool is_softroce(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/parent", name);
+    return strncmp(name, "rxe", 3) == 0 || access(path, F_OK) == 0;
+}
+
 static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate,
                          const char *wanted, struct device *device)
 {
@@ -56,7 +66,7 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
         verbs_ibverbs.close_device(context);
         return false;
     }
-    bool soft = strncmp(name, "rxe", 3) == 0;
+    bool soft = is_softroce(name);
     device->context = context;
     device->port = port;
     device->device_class = soft ? "softroce" : "hardware";
@@ -77,7 +87,8 @@ static int hardware_open(struct sstar_world *world, const char *wanted, struct d
     }
     bool named = false, opened = false;
     for (int i = 0; i < n && !opened; i++) {
-        bool match = !wanted || strcmp(wanted, verbs_ibverbs.get_device_name(list[i])) == 0;
+        bool match = wanted ? strcmp(wanted, verbs_ibverbs.get_device_name(list[i])) == 0
+                            : list[i]->transport_type == IBV_TRANSPORT_IB;
         named |= match;
         opened = match && hardware_try(world, list[i], wanted, device);
     }
