@@ -179,18 +179,14 @@ static void begin_ending(struct launch *l)
     l->ending = true;
 }
 
-static void say_failed(const struct launch *l, int rank, pid_t pid, int status)
+static void say_failed(int rank, pid_t pid, int status)
 {
-    char others[80] = "";
-    if (l->running)
-        snprintf(others, sizeof(others), "; %d other%s %d s to end", l->running,
-                 l->running == 1 ? " gets" : "s get", GRACE_S);
     if (WIFSIGNALED(status))
-        fprintf(stderr, "sstar: rank %d (pid %d) was killed by signal %d (%s)%s\n", rank, (int)pid,
-                WTERMSIG(status), strsignal(WTERMSIG(status)), others);
+        fprintf(stderr, "sstar: rank %d (pid %d) was killed by signal %d (%s)\n", rank, (int)pid,
+                WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        fprintf(stderr, "sstar: rank %d (pid %d) ended with status %d%s\n", rank, (int)pid,
-                WEXITSTATUS(status), others);
+        fprintf(stderr, "sstar: rank %d (pid %d) ended with status %d\n", rank, (int)pid,
+                WEXITSTATUS(status));
 }
 
 static void rank_ended(struct launch *l, int rank, int status)
@@ -204,7 +200,7 @@ static void rank_ended(struct launch *l, int rank, int status)
     if (!l->status) {
         l->status = code;
         if (code != EXIT_SKIPPED && !l->ending)
-            say_failed(l, rank, pid, status);
+            say_failed(rank, pid, status);
     }
     begin_ending(l);
 }
