@@ -180,6 +180,30 @@ if command -v jq >/dev/null; then
     expect 0 '^true 25$' jq -r '.put[0] | "\(.peak_MBps >= .average_MBps) \(.doorbells)"' "$work/bandwidth.json"
 fi
 
+# ---- files and limits that stand in the way ------------------------------------------------------
+
+: >"$work/empty"
+head -c 3000 "$sstar" >"$work/binary"
+printf '0,0,0,1,2\n0,0,1,-1,3\n' >"$work/minus"
+"$sstar" routing --tokens 20 | gzip >"$work/whole.gz"
+head -c 500 "$work/whole.gz" >"$work/cut.gz"
+route() { expect "$1" "$2" "$sstar" alltoall --ranks 2 --ranks-per-node 1 --strategy node --routing "$work/$3"; }
+route 0 'node' whole.gz
+route 1 'nosuch.*No such file' nosuch
+route 1 'empty' empty
+route 1 'binary' binary
+route 1 'expert -1' minus
+route 1 'cut.gz.*cut off' cut.gz
+route 1 'Is a directory' .
+limited() { (ulimit "$1" "$2" && shift 2 && "$@"); }
+expect 1 'rank [01] .*ulimit -n' limited -n 16 "$sstar" put -n 10
+if unshare -rm true 2>/dev/null; then # a small and a locked /dev/shm of our own
+    expect 1 'rank [01] .*/dev/shm.*No space left' unshare -rm sh -c \
+        'mount -t tmpfs -o size=4k none /dev/shm && echo full >/dev/shm/full && exec "$0" put -n 10' "$sstar"
+    expect 1 'rank [01] .*/dev/shm.*Read-only' unshare -rm sh -c \
+        'mount -t tmpfs -o ro none /dev/shm && exec "$0" put -n 10' "$sstar"
+fi
+
 # ---- sstar devices, sstar info -------------------------------------------------------------------
 
 expect 0 '^ +softnic' "$sstar" devices
