@@ -151,8 +151,8 @@ struct options default_options(void);
 void side_make(struct trial *t, struct side *side, const struct options *options);
 void side_memory(struct trial *t, struct side *side, const struct options *options);
 void pair_make(struct trial *t, const struct options *options); /* both sides, not connected */
-void trial_connect(struct trial *t,
-                   const struct options *options); /* both, connected; NULL: default */
+/* Both sides, connected; NULL: default options, with ibv_wr_* where the check says so. */
+void trial_connect(struct trial *t, const struct options *options);
 
 /* Objects that are destroyed after the check, in the right order. */
 void trial_track(struct trial *t, enum kind kind, void *object, size_t bytes);
