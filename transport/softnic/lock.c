@@ -2,6 +2,7 @@
 /* Locks of a few instructions, inside a process and between processes that may be killed. */
 #include "transport/softnic/nic.h"
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SPINS_BEFORE_YIELD = 64, TURNS_BETWEEN_LOOKS = 2048 };
@@ -32,15 +33,46 @@ uint64_t nic_token(pid_t pid, uint64_t start_time)
     return (uint64_t)(uint32_t)pid << 32 | (uint32_t)start_time;
 }
 
-/* Free the lock if its holder was killed; called seldom. */
-static void break_dead_holder(_Atomic uint64_t *lock, uint64_t self)
+/* How long a holder that lives may take: far more than any batch, unless it was stopped. */
+#define HOLD_LIMIT_NS 5000000000ull
+
+/* A wait for a lock that another process may hold. */
+struct patience {
+    unsigned turn;
+    uint64_t since_ns; /* 0: not looked yet */
+};
+
+static uint64_t clock_now_ns(void)
 {
-    uint64_t holder = atomic_load(lock);
-    if (holder == 0 || holder == self)
-        return;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A turn of waiting. False: whoever holds the lock was killed, or has been stopped in the middle,
+ * and will be waited for no longer. */
+static bool wait_turn(struct patience *p, uint64_t holder, uint64_t self)
+{
+    spin_wait(&p->turn);
+    if (p->turn % TURNS_BETWEEN_LOOKS != 0 || holder == 0 || holder == self)
+        return true;
     pid_t pid = (pid_t)(holder >> 32);
     if (nic_token(pid, nic_start_time(pid)) != holder)
-        atomic_compare_exchange_strong(lock, &holder, 0);
+        return false;
+    uint64_t now = clock_now_ns();
+    if (p->since_ns == 0)
+        p->since_ns = now;
+    return now - p->since_ns < HOLD_LIMIT_NS;
+}
+
+static void lock_word(_Atomic uint64_t *word, uint64_t self)
+{
+    struct patience patience = {0};
+    uint64_t holder = 0;
+    while (!atomic_compare_exchange_strong(word, &holder, self)) {
+        if (wait_turn(&patience, holder, self))
+            holder = 0; /* else take it from this very holder */
+    }
 }
 
 bool nic_inbound_try(struct shared_qp *sqp, uint64_t self)
@@ -55,36 +87,26 @@ bool nic_inbound_try(struct shared_qp *sqp, uint64_t self)
 
 void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp)
 {
-    unsigned turn = 0;
-    while (!nic_inbound_try(sqp, ctx->token)) {
-        spin_wait(&turn);
-        if (turn % TURNS_BETWEEN_LOOKS == 0)
-            break_dead_holder(&sqp->inbound, ctx->token);
-    }
+    lock_word(&sqp->inbound, ctx->token);
+    atomic_fetch_add(&sqp->inbound_count, 1);
 }
 
 /* The first to come may have been counted late, so that only the second is certainly another. */
 void nic_inbound_drain(struct shared_qp *sqp, uint64_t self)
 {
     uint32_t count = atomic_load(&sqp->inbound_count);
-    unsigned turn = 0;
-    while (atomic_load(&sqp->inbound) != 0 && atomic_load(&sqp->inbound_count) - count < 2) {
-        spin_wait(&turn);
-        if (turn % TURNS_BETWEEN_LOOKS == 0)
-            break_dead_holder(&sqp->inbound, self);
+    struct patience patience = {0};
+    uint64_t holder;
+    while ((holder = atomic_load(&sqp->inbound)) != 0 &&
+           atomic_load(&sqp->inbound_count) - count < 2) {
+        if (!wait_turn(&patience, holder, self))
+            return;
     }
 }
 
 void nic_atomic_lock(struct member *member, uint64_t self)
 {
-    unsigned turn = 0;
-    uint64_t nobody = 0;
-    while (!atomic_compare_exchange_strong(&member->atomic_lock, &nobody, self)) {
-        nobody = 0;
-        spin_wait(&turn);
-        if (turn % TURNS_BETWEEN_LOOKS == 0)
-            break_dead_holder(&member->atomic_lock, self);
-    }
+    lock_word(&member->atomic_lock, self);
 }
 
 void nic_atomic_unlock(struct member *member)

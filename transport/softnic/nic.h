@@ -51,6 +51,7 @@ struct peer {
     struct member *member;
     pthread_mutex_t lock; /* of what follows */
     struct mapped_mr *mr;
+    uint32_t mr_end; /* no index from here on was ever mapped */
     int wake_fd;
     uint32_t wake_id;
 };

@@ -70,7 +70,7 @@ static void peer_free(struct ctx *ctx, struct peer *peer)
     } else if (peer->member != NULL) {
         munmap(peer->member, MEMBER_BYTES);
     }
-    for (unsigned i = 0; peer->mr != NULL && i < MRS_MAX; i++)
+    for (unsigned i = 0; i < peer->mr_end; i++)
         unmap_region(&peer->mr[i]);
     free(peer->mr);
     if (peer->meeting != NULL && peer->meeting != ctx->meeting)
@@ -195,7 +195,7 @@ bool nic_peer_dead_maybe(struct peer *peer)
  * it let go of `busy`, and so have we: nobody is copying there any more. */
 static void sweep(struct peer *peer)
 {
-    for (unsigned i = 0; i < MRS_MAX; i++) {
+    for (unsigned i = 0; i < peer->mr_end; i++) {
         struct mapped_mr *at = &peer->mr[i];
         uint32_t key = atomic_load_explicit(&at->key, memory_order_relaxed);
         struct shared_mr *smr = &peer->member->mr[i];
@@ -237,6 +237,8 @@ uint8_t *nic_peer_map_slow(struct peer *peer, uint32_t key)
     pthread_mutex_lock(&peer->lock);
     if (atomic_load_explicit(&at->key, memory_order_relaxed) != key) {
         sweep(peer);
+        if (peer->mr_end <= index)
+            peer->mr_end = index + 1;
         unmap_region(at);
         map_region(peer, at, smr);
         atomic_store_explicit(&at->key, key, memory_order_release);
