@@ -85,8 +85,8 @@ static uint64_t stamp_of(const struct ring_reader *r, uint64_t position)
                                 memory_order_relaxed);
 }
 
-/* Enough is held, or a writer cannot go on, or the oldest has waited long enough, or no more will
- * come. */
+/* Enough is held, or a writer cannot go on and nothing is under way that would make room, or the
+ * oldest has waited long enough, or no more will come. */
 static bool due(struct sstar_aggregator *a, struct gateway *g, bool *all_ended)
 {
     uint64_t held = 0, oldest_ns = UINT64_MAX;
@@ -107,8 +107,8 @@ static bool due(struct sstar_aggregator *a, struct gateway *g, bool *all_ended)
         }
     }
     *all_ended = ended;
-    return held >= a->flush_bytes || (held && full) || ended ||
-           (oldest_ns != UINT64_MAX && clock_ns() - oldest_ns >= a->max_age_ns);
+    return held >= a->flush_bytes || (held && full && g->first_under_way == g->after_under_way) ||
+           ended || (oldest_ns != UINT64_MAX && clock_ns() - oldest_ns >= a->max_age_ns);
 }
 
 /* ---- gathering ----------------------------------------------------------------------------------
