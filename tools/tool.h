@@ -30,7 +30,7 @@ struct common_options {
     uint64_t seed;
     bool no_progress;
 };
-extern const struct argp common_argp;      /* input: struct common_options * */
+extern const struct argp common_argp; /* input: struct common_options * */
 /* The same options under other names (perftest's letters): keys for common_parse. */
 enum { COMMON_IB_DEV = 0x1000, COMMON_GID_INDEX, COMMON_QP };
 error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *options);
