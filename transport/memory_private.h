@@ -57,6 +57,19 @@ struct node_memory {
     struct sstar_region *regions;
 };
 
+/* What each rank tells the others about its directory. */
+struct introduction {
+    uint64_t nonce, address, inode;
+    uint32_t magic, version, size;
+    int32_t fd;
+};
+
+uint64_t memory_inode(int fd);
+/* Find the directory of a rank of our node and prove that it is shared. On failure it is for
+ * peer_memory_close all the same. */
+int peer_memory_open(struct sstar_world *world, int rank, const struct introduction *it);
+void peer_memory_close(struct peer_memory *peer);
+
 /* Our own segment that holds this memory, or NULL. */
 struct segment *memory_segment(struct sstar_world *world, const void *memory, size_t bytes);
 void segment_unbind(struct segment *segment);
