@@ -19,11 +19,11 @@ enum {
     MOST_ROUNDS = 150,
     POINTS = 21,
     QUICK_POINTS = 13,
-    LONG_FACTOR = 24, /* the longest message takes so many times as long as the shortest */
-    LEAST_STREAM = 6,
+    LONG_FACTOR = 16, /* the longest message takes so many times as long as the shortest */
+    LEAST_STREAM = 4,
     MOST_STREAM = 256,
     ENOUGH_CLEAN = 3, /* visits */
-    LATE_FACTOR = 4,
+    LATE_FACTOR = 3,
     TRIES = 6, /* while a visit is disturbed by somebody who takes a core */
 };
 static const double budget_us = 3e6, quick_budget_us = 0.6e6;
@@ -86,6 +86,12 @@ static int clamp(double value, int low, int high)
     return value < low ? low : value > high ? high : (int)value;
 }
 
+/* A long message moves so much that nothing is to be warmed up for it. */
+static int warm_trips(double typical_us)
+{
+    return 2 * typical_us > visit_us / 2 ? 0 : WARM;
+}
+
 /* So many rounds that the whole takes the time that is set for it. */
 static void choose_rounds(struct fit_run *run)
 {
@@ -98,8 +104,8 @@ static void choose_rounds(struct fit_run *run)
         spaced = fmax(spaced, 0.1 * run->typical_us[0]);
         run->stream_messages[i] = clamp(visit_us / 2 / spaced, LEAST_STREAM, MOST_STREAM);
         run->trips[i] = clamp(visit_us / run->typical_us[i] / 2, 1, FIT_TRIPS_PER_VISIT);
-        round_us +=
-            2 * (WARM + run->trips[i]) * run->typical_us[i] + run->stream_messages[i] * spaced;
+        round_us += 2 * (warm_trips(run->typical_us[i]) + run->trips[i]) * run->typical_us[i] +
+                    run->stream_messages[i] * spaced;
     }
     int least = a->quick ? QUICK_LEAST_ROUNDS : LEAST_ROUNDS;
     run->rounds = clamp((a->quick ? quick_budget_us : budget_us) / round_us, least, MOST_ROUNDS);
@@ -143,14 +149,22 @@ static double *visit_place(const struct fit_visits *visits, bool disturbed)
     return visits->us + place * visits->block;
 }
 
+/* On a machine that is busy with others all takes longer; what there is must do then. */
+static bool is_late(const struct fit_run *run)
+{
+    const struct fit_arguments *a = run->arguments;
+    double spent_us = (double)(sstar_now_ns(run->world) - run->begun_ns) / 1e3;
+    return !a->iterations && spent_us > LATE_FACTOR * (a->quick ? quick_budget_us : budget_us);
+}
+
 /* A visit in which a core was taken away is repeated, a few times; then it is kept apart. */
 static int visit_lone(struct fit_run *run, struct pair *pair, int size, struct fit_visits *visits)
 {
     double us[FIT_TRIPS_PER_VISIT];
-    int err = 0;
+    int err = 0, most = is_late(run) ? 1 : TRIES, warm = warm_trips(run->typical_us[size]);
     pair->disturbed = true;
-    for (int tries = 0; tries < TRIES && !err && pair->disturbed; tries++)
-        err = pair_lone(pair, run->size_bytes[size], WARM, visits->block, us);
+    for (int tries = 0; tries < most && !err && pair->disturbed; tries++)
+        err = pair_lone(pair, run->size_bytes[size], warm, visits->block, us);
     if (err)
         return err;
     memcpy(visit_place(visits, pair->disturbed), us, (size_t)visits->block * sizeof *us);
@@ -164,7 +178,8 @@ static int visit_stream(struct fit_run *run, int size)
     struct pair *pair = &run->pair;
     double us = 0, last = 0;
     bool clean = false;
-    for (int tries = 0; tries < TRIES && !clean; tries++) {
+    int most = is_late(run) ? 1 : TRIES;
+    for (int tries = 0; tries < most && !clean; tries++) {
         int err = pair_stream(pair, run->size_bytes[size], run->stream_messages[size], &us);
         if (err)
             return err;
@@ -218,15 +233,6 @@ static int measure_unshaped(struct fit_run *run)
     return err ? err : pair_finish(&run->unshaped, false);
 }
 
-/* On a machine that is busy with others all takes longer; what there is must do then. */
-static bool is_late(const struct fit_run *run, int rounds, uint64_t begun_ns)
-{
-    const struct fit_arguments *a = run->arguments;
-    double spent_us = (double)(sstar_now_ns(run->world) - begun_ns) / 1e3;
-    return !a->iterations && rounds >= LEAST_ROUNDS / 2 &&
-           spent_us > LATE_FACTOR * (a->quick ? quick_budget_us : budget_us);
-}
-
 static int measure_round(struct fit_run *run, uint64_t *random)
 {
     int order[FIT_MAX_POINTS];
@@ -237,8 +243,47 @@ static int measure_round(struct fit_run *run, uint64_t *random)
     return err;
 }
 
+/*
+ * Sizes of which hardly a visit was undisturbed (the longest, on a busy machine) say more about the
+ * others on this machine than about the wire: they are left out, if enough sizes remain.
+ */
+static void drop_disturbed(struct fit_run *run)
+{
+    int kept = 0;
+    for (int i = 0; i < run->sizes; i++)
+        kept += run->lone[i].clean >= ENOUGH_CLEAN;
+    if (2 * kept <= run->sizes || kept < FIT_LEAST_SIZES)
+        return;
+    run->dropped = run->sizes - kept;
+    for (int i = 0, to = 0; i < run->sizes; i++) {
+        if (run->lone[i].clean < ENOUGH_CLEAN) {
+            run->longest_dropped = run->size_bytes[i];
+            continue;
+        }
+        run->size_bytes[to] = run->size_bytes[i];
+        run->lone[to] = run->lone[i];
+        run->streams[to++] = run->streams[i];
+    }
+    run->sizes = kept;
+}
+
+/* Streams likewise: their number of a size may be 0. */
+static void drop_disturbed_streams(struct fit_run *run)
+{
+    int kept = 0;
+    for (int i = 0; i < run->sizes; i++)
+        kept += run->streams[i].clean >= ENOUGH_CLEAN;
+    for (int i = 0; 2 * kept > run->sizes && i < run->sizes; i++)
+        if (run->streams[i].clean < ENOUGH_CLEAN) {
+            run->left_out += run->streams[i].disturbed;
+            run->streams[i].disturbed = run->streams[i].clean = 0;
+        }
+}
+
 static int conclude(struct fit_run *run)
 {
+    drop_disturbed(run);
+    drop_disturbed_streams(run);
     const struct common_options *common = &run->arguments->common;
     struct fit_options options = {.seed = common->seed, .resamples = 1000};
     struct fit_samples samples[FIT_MAX_POINTS];
@@ -290,12 +335,12 @@ int fit_measure(struct fit_run *run)
     }
     uint64_t random = common->seed;
     err = pair_finish(&run->pair, true);
-    uint64_t begun_ns = sstar_now_ns(run->world);
+    run->begun_ns = sstar_now_ns(run->world);
     bool more = !err;
     for (int round = 0; more && !err; round++) {
         progress_show(common, run->world, "fit", (double)round / run->rounds);
         err = measure_round(run, &random);
-        more = round + 1 < run->rounds && !is_late(run, round + 1, begun_ns);
+        more = round + 1 < run->rounds && (round + 1 < ENOUGH_CLEAN || !is_late(run));
         if (!more)
             run->rounds = round + 1;
         if (!err)

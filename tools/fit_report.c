@@ -145,6 +145,7 @@ json_t *fit_json(const struct fit_run *run)
     set(fit, "fitted_to_bytes", json_integer((json_int_t)run->size_bytes[r->used - 1]));
     set(fit, "seed", json_integer((json_int_t)run->arguments->common.seed));
     set(fit, "rounds", json_integer(run->rounds));
+    set(fit, "sizes_left_out", json_integer(run->dropped));
     set(fit, "disturbed_left_out", json_integer(run->left_out));
     if (run->unshaped_world)
         add_imposed(fit, run);
@@ -171,6 +172,11 @@ static void print_table(const struct fit_run *run)
         run->rounds, run->trips[0], (unsigned long long)run->arguments->common.seed);
     if (run->left_out)
         printf("# %d times somebody else took a core meanwhile: left out\n", run->left_out);
+    if (run->dropped)
+        printf(
+            "# %d sizes (up to %llu bytes) were disturbed each time and are not shown: quiet the "
+            "machine to have them\n",
+            run->dropped, (unsigned long long)run->longest_dropped);
     printf("# lone messages: one way; predicted: alpha + S/beta; efficiency: S/(median*beta); "
            "streams: time per message\n");
     table_head(stdout, columns, COLUMNS);

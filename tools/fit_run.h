@@ -40,6 +40,9 @@ struct fit_run {
     double typical_us[FIT_MAX_POINTS];
     int trips[FIT_MAX_POINTS], stream_messages[FIT_MAX_POINTS]; /* of a visit */
     struct fit_visits lone[FIT_MAX_POINTS], streams[FIT_MAX_POINTS], unshaped_lone;
+    uint64_t begun_ns;
+    int dropped; /* sizes that were never measured undisturbed */
+    uint64_t longest_dropped;
     double *samples;            /* of all of these */
     int left_out;               /* disturbed visits that were not used */
     double unshaped_latency_us; /* 0: not measured */
