@@ -17,6 +17,8 @@ enum {
     FLUSH_BYTES_MOST = 64 << 20,
     RING_BYTES_LEAST = 64 << 10,
     RING_BYTES_WISHED = 1 << 20,
+    LITTLE_MOVED = 32, /* pushes and pulls between two advances */
+    ADVANCES_PER_YIELD = 4,
     TURN_ITEMS = 64, /* from inside the node, before other nodes have their turn, and back */
 };
 
@@ -348,6 +350,16 @@ static int is_finished(struct sstar_aggregator *a)
     return !got && !left && local_drained(a);
 }
 
+/* The other ranks of this core hold the other ends, so they have their turn: at once when there is
+ * little to do here, else now and then, because each change of turns costs some microseconds. */
+static void give_way(struct sstar_aggregator *a)
+{
+    if (a->world->ranks_on_host <= a->world->cores)
+        return;
+    if (a->moved < LITTLE_MOVED || ++a->busy % ADVANCES_PER_YIELD == 0)
+        sched_yield();
+}
+
 int sstar_advance(struct sstar_aggregator *a, bool done)
 {
     if (a->world->failed)
@@ -367,11 +379,9 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
             return 0;
     }
     if (moved || a->moved) {
+        give_way(a);
         a->moved = 0;
         wait_progress(&a->waiter);
-        /* The other ranks of this core hold the other ends. */
-        if (a->world->ranks_on_host > a->world->cores)
-            sched_yield();
         return 1;
     }
     int err = wait_step(&a->waiter);

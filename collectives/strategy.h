@@ -71,6 +71,7 @@ struct sstar_aggregator {
     bool remote_first; /* whose turn it is in pull */
     uint32_t turn;     /* items pulled in this turn */
     uint32_t calls;    /* pushes and pulls, to look at the wire every few of them */
+    uint32_t busy;     /* advances that found things moving */
     uint32_t moved;    /* pushes and pulls since the last advance */
     struct waiter waiter;
 };
