@@ -109,3 +109,13 @@ struct ibv_wc nic_side_poll(struct nic_side *s)
     assert_int_equal(n, 1);
     return wc;
 }
+
+/* The meeting file of an open port. */
+void nic_test_file(struct ibv_context *context, char *path, size_t size)
+{
+    union ibv_gid gid;
+    assert_int_equal(softnic_query_gid(context, 1, 1, &gid), 0);
+    snprintf(path, size, "/dev/shm/softnic-%u-%u.%u.%u.%u", (unsigned)geteuid(), gid.raw[12],
+             gid.raw[13], gid.raw[14], gid.raw[15]);
+    assert_int_equal(access(path, F_OK), 0);
+}

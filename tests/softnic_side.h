@@ -31,6 +31,7 @@ struct nic_address {
 
 uint64_t nic_hand_ns(void *clock);
 const char *nic_test_port(char *name, size_t size, const char *what);
+void nic_test_file(struct ibv_context *context, char *path, size_t size);
 void nic_side_open(struct nic_side *s, const struct softnic_attr *attr, uint8_t *memory);
 void nic_side_close(struct nic_side *s);
 struct nic_address nic_side_address(const struct nic_side *s);

@@ -20,15 +20,6 @@ static uint8_t *shared_memory(void)
     return memory; /* fd stays open: peers map the region through it */
 }
 
-static void file_of(struct ibv_context *context, char *path, size_t size)
-{
-    union ibv_gid gid;
-    assert_int_equal(softnic_query_gid(context, 1, 1, &gid), 0);
-    snprintf(path, size, "/dev/shm/softnic-%u-%u.%u.%u.%u", (unsigned)geteuid(), gid.raw[12],
-             gid.raw[13], gid.raw[14], gid.raw[15]);
-    assert_int_equal(access(path, F_OK), 0);
-}
-
 static void test_two_in_one_process(void **state)
 {
     static uint8_t a_memory[BYTES], b_memory[BYTES];
@@ -49,7 +40,7 @@ static void test_two_in_one_process(void **state)
     assert_int_equal(wc.wr_id, 42);
     assert_int_equal(wc.opcode, IBV_WC_RDMA_WRITE);
     assert_memory_equal(a_memory, b_memory, BYTES);
-    file_of(a.context, path, sizeof path);
+    nic_test_file(a.context, path, sizeof path);
     nic_side_close(&a);
     assert_int_equal(access(path, F_OK), 0);
     nic_side_close(&b);
@@ -108,7 +99,7 @@ static void with_child(bool shared)
     assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
     assert_int_equal(wc.wr_id, 8);
     char path[96];
-    file_of(s.context, path, sizeof path);
+    nic_test_file(s.context, path, sizeof path);
     nic_side_close(&s);
     assert_int_equal(access(path, F_OK), -1);
     if (shared)
@@ -144,7 +135,7 @@ static void test_leftovers(void **state)
     if (pid == 0) {
         struct softnic_attr attr = {.port_name = name};
         nic_side_open(&s, &attr, memory);
-        file_of(s.context, path, sizeof path);
+        nic_test_file(s.context, path, sizeof path);
         if (write(up[1], path, sizeof path) != sizeof path)
             _exit(1);
         for (;;)
@@ -161,55 +152,13 @@ static void test_leftovers(void **state)
     close(up[1]);
 }
 
-/* In a child the parent's port is refused, with a sentence. */
-static void test_child_is_refused(void **state)
-{
-    static uint8_t memory[BYTES];
-    char name[64];
-    struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "fork")};
-    struct nic_side s;
-    int status;
-    (void)state;
-    nic_side_open(&s, &attr, memory);
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct ibv_wc wc;
-        if (freopen("/dev/null", "w", stderr) == NULL)
-            _exit(3);
-        if (softnic_poll_cq(s.cq, 1, &wc) != -1)
-            _exit(1);
-        _exit(strstr(softnic_last_error(s.context), "after fork") != NULL ? 0 : 2);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-    nic_side_close(&s);
-}
-
-static void test_bad_names(void **state)
-{
-    static const char *const names[] = {"", "a/b", "a b", "\x80",
-                                        "0123456789012345678901234567890123456789012345678901234567"
-                                        "890123"};
-    (void)state;
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-        char error[256] = "";
-        struct softnic_attr attr = {
-            .port_name = names[i], .error = error, .error_size = sizeof error};
-        errno = 0;
-        assert_null(softnic_open_port(&attr));
-        assert_int_equal(errno, EINVAL);
-        assert_true(strlen(error) > 0);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_in_one_process), cmocka_unit_test(test_processes_mapped),
-        cmocka_unit_test(test_processes_private),  cmocka_unit_test(test_leftovers),
-        cmocka_unit_test(test_child_is_refused),   cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_two_in_one_process),
+        cmocka_unit_test(test_processes_mapped),
+        cmocka_unit_test(test_processes_private),
+        cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests_name("softnic", tests, NULL, NULL);
 }
