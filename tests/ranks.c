@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/ranks.h"
+#include "transport/device.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +15,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+/* CMocka wants the ones above before it. */
+#include <cmocka.h>
 
 struct one_rank {
     const struct ranks *ranks;
@@ -123,4 +130,66 @@ int ranks_run(const struct ranks *ranks)
     for (int i = 0; i < ranks->size; i++)
         all[i] = (struct one_rank){.ranks = ranks, .rank = i, .port = port, .token = token};
     return ranks->processes ? run_processes(all, ranks->size) : run_threads(all, ranks->size);
+}
+
+void ranks_expect(const struct ranks *ranks)
+{
+    assert_int_equal(ranks_run(ranks), 0);
+}
+
+void ranks_expect_both(struct ranks ranks)
+{
+    for (int processes = 0; processes < 2; processes++) {
+        ranks.processes = processes;
+        ranks_expect(&ranks);
+    }
+}
+
+const struct sstar_wire ranks_shaped = {20, 1, 1};
+
+/* ---- a device with ibv_post_send only ---- */
+
+static struct ibv_qp *refuse_create_qp_ex(struct ibv_context *context,
+                                          struct ibv_qp_init_attr_ex *attr)
+{
+    (void)context;
+    (void)attr;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+int use_plain_device(struct sstar_world *world)
+{
+    static _Thread_local struct verbs plain;
+    struct device *device;
+    int err = device_get(world, &device);
+    if (err)
+        return err;
+    plain = *device->verbs;
+    plain.create_qp_ex = refuse_create_qp_ex;
+    device->verbs = &plain;
+    return 0;
+}
+
+/* ---- contents ---- */
+
+uint64_t pattern_seed(int from, int to, int i)
+{
+    uint64_t seed = PATTERN_SEED ^ (uint64_t)from << 48 ^ (uint64_t)to << 32 ^ ((uint64_t)i + 1);
+    random_next(&seed);
+    return seed | 1;
+}
+
+void pattern_fill(uint8_t *to, uint32_t bytes, uint64_t seed)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(random_next(&seed) >> 56);
+}
+
+bool pattern_holds(const uint8_t *from, uint32_t bytes, uint64_t seed)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        if (from[i] != (uint8_t)(random_next(&seed) >> 56))
+            return false;
+    return true;
 }

@@ -30,6 +30,14 @@ struct ranks {
 int ranks_run(const struct ranks *ranks);
 void ranks_complain(const struct sstar_world *world, const char *file, int line, const char *what);
 
+/* The same, and the test fails unless all succeed; as threads and then as processes. */
+void ranks_expect(const struct ranks *ranks);
+void ranks_expect_both(struct ranks ranks);
+/* A wire on which arrival is learnt by completion. */
+extern const struct sstar_wire ranks_shaped;
+/* From now on the device of this world lacks ibv_wr_*. */
+int use_plain_device(struct sstar_world *world);
+
 /* Random numbers with a seed: xorshift64*. */
 static inline uint64_t random_next(uint64_t *state)
 {
@@ -38,5 +46,11 @@ static inline uint64_t random_next(uint64_t *state)
     *state ^= *state >> 27;
     return *state * 0x2545f4914f6cdd1d;
 }
+
+/* Contents that follow from who sends what to whom. */
+#define PATTERN_SEED 20240607ull
+uint64_t pattern_seed(int from, int to, int i);
+void pattern_fill(uint8_t *to, uint32_t bytes, uint64_t seed);
+bool pattern_holds(const uint8_t *from, uint32_t bytes, uint64_t seed);
 
 #endif

@@ -101,32 +101,24 @@ static int body_refused(struct sstar_world *world, void *arg)
     return 0;
 }
 
-static void run_both(struct ranks ranks)
-{
-    for (int processes = 0; processes < 2; processes++) {
-        ranks.processes = processes;
-        assert_int_equal(ranks_run(&ranks), 0);
-    }
-}
-
 static void test_shared(void **state)
 {
     (void)state;
-    run_both((struct ranks){.size = 1, .body = body_share});
-    run_both((struct ranks){.size = 3, .body = body_share});
-    run_both((struct ranks){.size = 5, .ranks_per_node = 2, .body = body_share});
+    ranks_expect_both((struct ranks){.size = 1, .body = body_share});
+    ranks_expect_both((struct ranks){.size = 3, .body = body_share});
+    ranks_expect_both((struct ranks){.size = 5, .ranks_per_node = 2, .body = body_share});
 }
 
 static void test_reuse(void **state)
 {
     (void)state;
-    run_both((struct ranks){.size = 2, .body = body_reuse});
+    ranks_expect_both((struct ranks){.size = 2, .body = body_reuse});
 }
 
 static void test_refused(void **state)
 {
     (void)state;
-    run_both((struct ranks){.size = 2, .body = body_refused});
+    ranks_expect_both((struct ranks){.size = 2, .body = body_refused});
 }
 
 int main(void)
