@@ -1,147 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* See fit.h: estimates, their intervals, and whether the line holds. */
-#include "collectives/fit.h"
+/* See fit.h: the whole, and whether the line holds. */
+#include "collectives/fit_inside.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes per microsecond in a GB/s. */
-#define BYTES_PER_US 1e3
-
-static int below(uint64_t *state, int n)
-{
-    return (int)((fit_random(state) >> 32) * (uint64_t)n >> 32);
-}
-
-/* ---- the bootstrap -----------------------------------------------------------------------------
- */
-
-/* What is estimated, for the intervals. */
-enum { ALPHA, BETA, S_STAR, GAP, STREAM_BETA, S_STAR_RATE, ESTIMATES };
-
-struct fit {
-    const struct fit_samples *samples;
-    const struct fit_options *options;
-    int n;                   /* sizes */
-    int used;                /* of which the first so many are fitted */
-    int streams;             /* how many sizes have a stream */
-    double *scratch;         /* as many as the most samples of a size, rounded up to a block */
-    double *x, *y, *sx, *sy; /* [n] each: size and median, lone and stream */
-};
-
-/* The median of a size's samples drawn anew, block by block. */
-static double redrawn_median(double *scratch, const double *us, int count, int block,
-                             uint64_t *random)
-{
-    if (block < 1 || count < 3 * block)
-        block = 1;
-    int drawn = 0;
-    while (drawn < count) {
-        int start = below(random, count / block) * block;
-        for (int i = 0; i < block && drawn < count; i++)
-            scratch[drawn++] = us[start + i];
-    }
-    return fit_quantile(scratch, count, 0.5);
-}
-
-static void estimate_lone(const struct fit *f, int n, double *out)
-{
-    double a = 0, b = 0;
-    fit_line(f->x, f->y, n, &a, &b);
-    out[ALPHA] = a;
-    out[BETA] = 1 / (b * BYTES_PER_US); /* infinite or negative where the line is not one */
-    out[S_STAR] = a / b;
-}
-
-static void estimate_stream(const struct fit *f, int n, enum fit_form form, double *out)
-{
-    double a = 0, b = 0;
-    (form == FIT_SUM ? fit_line : fit_corner)(f->sx, f->sy, n, &a, &b);
-    out[GAP] = a;
-    out[STREAM_BETA] = 1 / (b * BYTES_PER_US);
-    out[S_STAR_RATE] = a / b;
-}
-
-static bool several(const double *x, int n)
-{
-    for (int i = 1; i < n; i++)
-        if (x[i] != x[0])
-            return true;
-    return false;
-}
-
-/* Draw sizes and their samples anew and estimate again; false if the draw admits no line. */
-static bool resample(const struct fit *f, enum fit_form form, uint64_t *random, double *out)
-{
-    int n = 0;
-    for (int i = 0; i < f->used; i++) {
-        const struct fit_samples *s = &f->samples[below(random, f->used)];
-        f->x[n] = s->size_bytes;
-        f->y[n++] = redrawn_median(f->scratch, s->lone_us, s->lone_count, s->lone_block, random);
-    }
-    if (!several(f->x, n))
-        return false;
-    estimate_lone(f, n, out);
-    if (!f->streams)
-        return true;
-    n = 0;
-    while (n < f->used) { /* as many draws as sizes, from those that have a stream */
-        const struct fit_samples *s = &f->samples[below(random, f->used)];
-        if (s->stream_count == 0)
-            continue;
-        f->sx[n] = s->size_bytes;
-        f->sy[n++] =
-            redrawn_median(f->scratch, s->stream_us, s->stream_count, s->stream_block, random);
-    }
-    if (!several(f->sx, n))
-        return false;
-    estimate_stream(f, n, form, out);
-    return true;
-}
-
-static void set_interval(struct fit_estimate *e, double *draws, int n)
-{
-    e->low = fmin(e->value, fit_quantile(draws, n, 0.025));
-    e->high = fmax(e->value, fit_quantile(draws, n, 0.975));
-}
-
-static int intervals(const struct fit *f, struct fit_result *result)
-{
-    struct fit_estimate *estimates[ESTIMATES] = {
-        [ALPHA] = &result->alpha_us,
-        [BETA] = &result->beta_gbps,
-        [S_STAR] = &result->s_star_bytes,
-        [GAP] = &result->gap_us,
-        [STREAM_BETA] = &result->stream_beta_gbps,
-        [S_STAR_RATE] = &result->s_star_rate_bytes,
-    };
-    int resamples = f->options->resamples;
-    double *draws = calloc((size_t)ESTIMATES * (size_t)(resamples + 1), sizeof *draws);
-    if (!draws)
-        return -ENOMEM;
-    uint64_t random = f->options->seed;
-    int done = 0;
-    for (int r = 0; r < resamples; r++) {
-        double out[ESTIMATES] = {0};
-        if (!resample(f, result->form, &random, out))
-            continue;
-        for (int e = 0; e < ESTIMATES; e++)
-            draws[e * resamples + done] = out[e];
-        done++;
-    }
-    for (int e = 0; e < ESTIMATES; e++) {
-        estimates[e]->low = estimates[e]->high = estimates[e]->value;
-        if (done && (e < GAP || f->streams))
-            set_interval(estimates[e], draws + e * resamples, done);
-    }
-    free(draws);
-    return 0;
-}
-
-/* ---- does the line describe the sizes? ---------------------------------------------------------
- */
+/* ---- does the line describe the sizes? ------------------------------------------------ */
 
 enum {
     RUN = 3,       /* so many neighbours off the line to the same side are no accident */
@@ -216,7 +82,7 @@ static bool positive(double value)
 /* Fit the first `used` sizes; the residuals of all. */
 static void fit_lone(struct fit *f, int used, double *out, double *residual)
 {
-    estimate_lone(f, used, out);
+    fit_estimate_lone(f, used, out);
     for (int i = 0; i < f->n; i++) {
         double predicted = out[ALPHA] + f->x[i] / (out[BETA] * BYTES_PER_US);
         residual[i] = predicted > 0 ? (f->y[i] - predicted) / predicted : INFINITY;
@@ -298,8 +164,7 @@ static void choose_used(struct fit *f, double tolerance, double *out, double *re
     fit_lone(f, f->n, out, residual);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------ */
 
 static double form_predicts(enum fit_form form, double gap, double beta_gbps, double size)
 {
@@ -328,7 +193,7 @@ static void fit_streams(struct fit *f, double *out, struct fit_result *result)
         return;
     }
     for (int form = FIT_SUM; form <= FIT_MAX; form++) {
-        estimate_stream(f, n, form, both[form]);
+        fit_estimate_stream(f, n, form, both[form]);
         double sum = 0;
         for (int i = 0; i < n; i++)
             sum += fabs(
@@ -457,7 +322,7 @@ int fit_sweep(const struct fit_samples *samples, int n, const struct fit_options
     r.gap_us.value = out[GAP];
     r.stream_beta_gbps.value = out[STREAM_BETA];
     r.s_star_rate_bytes.value = out[S_STAR_RATE];
-    err = intervals(&f, &r);
+    err = fit_intervals(&f, &r);
     if (!err) {
         judge_interval(&r);
         *result = r;

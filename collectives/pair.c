@@ -150,8 +150,7 @@ void pair_close(struct pair *pair)
     *pair = (struct pair){0};
 }
 
-/* ---- one message -------------------------------------------------------------------------------
- */
+/* ---- one message ---------------------------------------------------------------------- */
 
 /* Poll once. A signal may come without an event (it lies in memory), so the caller looks for it
  * after every poll. */
@@ -196,8 +195,7 @@ static int await(struct pair *pair, uint64_t count)
     return 0;
 }
 
-/* ---- what is asked ------------------------------------------------------------------------------
- */
+/* ---- what is asked -------------------------------------------------------------------- */
 
 /* How often this thread lost its core. */
 static uint64_t switches(void)
@@ -274,8 +272,7 @@ int pair_finish(struct pair *pair, bool more)
     return ask(pair, more ? FINISH_FOR_NOW : FINISH, 0, 0);
 }
 
-/* ---- what is answered ---------------------------------------------------------------------------
- */
+/* ---- what is answered ----------------------------------------------------------------- */
 
 static int report_back(struct pair *pair, double us, uint64_t switches_before)
 {

@@ -61,8 +61,7 @@ int pair_finish(struct pair *pair, bool more);
  * Returns 0 at once on a rank that looks on. */
 int pair_serve(struct pair *pair);
 
-/* ---- a core for each (pair_core.c) --------------------------------------------------------------
- */
+/* ---- a core for each (pair_core.c) ---------------------------------------------------- */
 
 /* The core that we would take; -1: unknown. */
 int pair_core_offer(struct pair *pair);

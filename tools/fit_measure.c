@@ -22,16 +22,15 @@ enum {
     LONG_FACTOR = 16, /* the longest message takes so many times as long as the shortest */
     LEAST_STREAM = 4,
     MOST_STREAM = 256,
-    ENOUGH_CLEAN = 3, /* visits */
-    LATE_FACTOR = 3,
+    ENOUGH_CLEAN = 2, /* visits */
+    LATE_FACTOR = 4,
     TRIES = 6, /* while a visit is disturbed by somebody who takes a core */
 };
 static const double budget_us = 3e6, quick_budget_us = 0.6e6;
 /* A visit should be over before the kernel gives the core to somebody else. */
 static const double visit_us = 1e3;
 
-/* ---- what to measure ---------------------------------------------------------------------------
- */
+/* ---- what to measure ------------------------------------------------------------------ */
 
 /* What a lone message takes when nothing comes between: enough to plan with. */
 static int look(struct fit_run *run, uint64_t bytes, double *us)
@@ -139,8 +138,7 @@ static int get_room(struct fit_run *run)
     return 0;
 }
 
-/* ---- measuring ---------------------------------------------------------------------------------
- */
+/* ---- measuring ------------------------------------------------------------------------ */
 
 /* Where the samples of the next visit go, were it disturbed or not. */
 static double *visit_place(const struct fit_visits *visits, bool disturbed)
@@ -340,7 +338,7 @@ int fit_measure(struct fit_run *run)
     for (int round = 0; more && !err; round++) {
         progress_show(common, run->world, "fit", (double)round / run->rounds);
         err = measure_round(run, &random);
-        more = round + 1 < run->rounds && (round + 1 < ENOUGH_CLEAN || !is_late(run));
+        more = round + 1 < run->rounds && (round + 1 < LEAST_ROUNDS / 2 || !is_late(run));
         if (!more)
             run->rounds = round + 1;
         if (!err)

@@ -19,8 +19,7 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ----------------------------------------------------------------------------- */
 
 static json_t *interval(const struct fit_estimate *e)
 {
@@ -153,8 +152,7 @@ json_t *fit_json(const struct fit_run *run)
     return fit;
 }
 
-/* ---- table and words ---------------------------------------------------------------------------
- */
+/* ---- table and words ------------------------------------------------------------------ */
 
 static void print_table(const struct fit_run *run)
 {
