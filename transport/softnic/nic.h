@@ -88,6 +88,7 @@ struct ctx {
     /* Queue pairs whose send queue could not be worked off at the doorbell. */
     struct spin waiting_lock;
     _Atomic uint32_t waiting;
+    _Atomic uint32_t wire_blocks; /* the first of them waits for the wire, and for nothing else */
     struct qp *first_waiting, *last_waiting;
     struct qp *_Atomic qps[QPS_MAX];
     struct cq *cqs[CQS_MAX];
@@ -452,6 +453,8 @@ static inline bool nic_shaped(const struct meeting *meeting)
 {
     return atomic_load_explicit(&meeting->shaped, memory_order_relaxed) != 0;
 }
+/* Would a request have to wait now? */
+bool nic_wire_taken(struct ctx *ctx);
 /* Take the wire for a request of `bytes`. True: *due_ns is set. False: look again at *wake_ns. */
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
                     uint64_t *wake_ns);

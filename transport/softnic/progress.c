@@ -49,6 +49,7 @@ void nic_wait_remove(struct qp *qp)
                 at = &before->next_waiting;
             }
             *at = qp->next_waiting;
+            atomic_store_explicit(&ctx->wire_blocks, 0, memory_order_relaxed);
             if (ctx->last_waiting == qp)
                 ctx->last_waiting = before;
             atomic_store(&qp->wait_state, NOT_WAITING);
@@ -70,6 +71,7 @@ static struct qp *pop(struct ctx *ctx)
         if (ctx->first_waiting == NULL)
             ctx->last_waiting = NULL;
         atomic_store(&qp->wait_state, WAITING_RUNNING);
+        atomic_store_explicit(&ctx->wire_blocks, 0, memory_order_relaxed);
     }
     spin_unlock(&ctx->waiting_lock);
     return qp;
@@ -88,6 +90,8 @@ static void put_back(struct ctx *ctx, struct qp *qp, bool left, bool first)
         else
             append(ctx, qp);
         atomic_store(&qp->wait_state, WAITING_LISTED);
+        if (first)
+            atomic_store_explicit(&ctx->wire_blocks, 1, memory_order_relaxed);
     }
     spin_unlock(&ctx->waiting_lock);
 }
@@ -117,6 +121,9 @@ static enum turn take_turn(struct ctx *ctx, uint32_t limit)
 void nic_progress(struct ctx *ctx)
 {
     bool moved = true;
+    /* Most looks end here while a deep queue drains. */
+    if (atomic_load_explicit(&ctx->wire_blocks, memory_order_relaxed) && nic_wire_taken(ctx))
+        return;
     while (moved) {
         uint32_t waiting = atomic_load(&ctx->waiting);
         uint32_t limit = nic_shaped(ctx->meeting) ? 1 : UINT32_MAX;

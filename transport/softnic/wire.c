@@ -119,6 +119,14 @@ static uint64_t reserve(_Atomic uint64_t *busy, uint64_t from, uint64_t length_n
     return start;
 }
 
+bool nic_wire_taken(struct ctx *ctx)
+{
+    struct softnic_wire wire;
+    uint64_t busy = atomic_load(&ctx->meeting->tx_busy_ns);
+    nic_wire_load(ctx->meeting, &wire);
+    return busy > nic_now(ctx) + ns_of(wire.alpha_us);
+}
+
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
                     uint64_t *wake_ns)
 {
