@@ -66,7 +66,8 @@ struct check_group {
 
 extern const struct check_group objects_checks, states_checks, transfer_checks, gather_checks,
     keys_checks, atomics_checks, receive_checks, failure_checks, queues_checks, order_checks,
-    events_checks, memory_checks, process_checks, death_checks, thread_checks, calls_checks;
+    events_checks, async_checks, memory_checks, process_checks, death_checks, thread_checks,
+    calls_checks;
 
 /* What one end tells the other so that they can meet; it may cross a pipe. */
 struct address {
@@ -106,7 +107,7 @@ struct side {
     struct address address;
 };
 
-enum kind { MEMORY, MAPPING, PD, MR, CHANNEL, CQ, QP };
+enum kind { MEMORY, DESCRIPTOR, MAPPING, PD, MR, CHANNEL, CQ, QP };
 struct tracked {
     enum kind kind;
     void *object;

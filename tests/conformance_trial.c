@@ -56,6 +56,8 @@ static int undo(const struct verbs *verbs, const struct tracked *object)
         return verbs->dealloc_pd(object->object);
     case MAPPING:
         return munmap(object->object, object->bytes) ? errno : 0;
+    case DESCRIPTOR:
+        return close((int)(intptr_t)object->object) ? errno : 0;
     case MEMORY:
         free(object->object);
         return 0;
@@ -65,9 +67,9 @@ static int undo(const struct verbs *verbs, const struct tracked *object)
 
 bool trial_undo(struct trial *t)
 {
-    static const char *const names[] = {
-        "free",       "munmap",    "dealloc_pd", "dereg_mr", "destroy_comp_channel",
-        "destroy_cq", "destroy_qp"};
+    static const char *const names[] = {"free",       "close",     "munmap",
+                                        "dealloc_pd", "dereg_mr",  "destroy_comp_channel",
+                                        "destroy_cq", "destroy_qp"};
     bool fine = true;
     if (t->unacked)
         t->verbs->ack_cq_events(t->unacked_cq, t->unacked);
@@ -96,14 +98,15 @@ void *trial_memory(struct trial *t, size_t bytes)
     return memory;
 }
 
+/* A part of a memfd whose descriptor stays open, so that a device may let peers map it. */
 void *memfd_memory(struct trial *t, size_t bytes)
 {
     int fd = memfd_create("conformance", MFD_CLOEXEC);
     expect(t, fd >= 0, "memfd_create: %s", strerror(errno));
+    trial_track(t, DESCRIPTOR, (void *)(intptr_t)fd, 0);
     void *memory = MAP_FAILED;
-    if (!ftruncate(fd, (off_t)bytes))
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
+    if (!ftruncate(fd, 4096 + (off_t)bytes))
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096);
     expect(t, memory != MAP_FAILED, "mapping a memfd: %s", strerror(errno));
     trial_track(t, MAPPING, memory, bytes);
     memset(memory, GUARD, bytes);
