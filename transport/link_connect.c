@@ -134,24 +134,49 @@ static int link_qps_open(struct sstar_link *link)
     return err;
 }
 
-int rc_open(struct sstar_links *links)
+static uint64_t completion_entries(const struct sstar_links *links)
 {
-    struct device *device = links->device;
     uint64_t entries = 16;
     for (int i = 0; i < links->n_links; i++)
         for (uint32_t q = 0; !links->all[i].local && q < links->attr.queue_pairs; q++)
             entries += send_depth(links) + receive_depth(links, q) + 1;
-    if (entries > (uint64_t)device->attr.max_cqe)
+    return entries;
+}
+
+/* Whether the device has room for queues of these depths. */
+static int room_check(struct sstar_links *links)
+{
+    const struct device *device = links->device;
+    uint32_t deepest = send_depth(links);
+    if (receive_depth(links, 0) + 1 > deepest)
+        deepest = receive_depth(links, 0) + 1;
+    if (deepest > (uint32_t)device->attr.max_qp_wr)
         return report_set(
             &links->world->report, -EINVAL,
-            "rank %d: %d links of %u queue pairs need %llu completion entries, device %s has %d; "
-            "ask for fewer slots, puts or queue pairs",
-            links->world->rank, links->n_links, links->attr.queue_pairs,
-            (unsigned long long)entries, device->name, device->attr.max_cqe);
-    links->cq = device->verbs->create_cq(device->context, (int)entries, links, NULL, 0);
+            "rank %d: links of %u slots and %u puts need queues of %u requests, device "
+            "%s has at most %d; ask for fewer slots or puts",
+            links->world->rank, links->attr.slots, links->attr.puts, deepest, device->name,
+            device->attr.max_qp_wr);
+    uint64_t entries = completion_entries(links);
+    if (entries > (uint64_t)device->attr.max_cqe)
+        return report_set(&links->world->report, -EINVAL,
+                          "rank %d: %d links of %u queue pairs need %llu completion entries, "
+                          "device %s has %d; ask for fewer slots, puts or queue pairs",
+                          links->world->rank, links->n_links, links->attr.queue_pairs,
+                          (unsigned long long)entries, device->name, device->attr.max_cqe);
+    return 0;
+}
+
+int rc_open(struct sstar_links *links)
+{
+    struct device *device = links->device;
+    int err = room_check(links);
+    if (err)
+        return err;
+    int entries = (int)completion_entries(links);
+    links->cq = device->verbs->create_cq(device->context, entries, links, NULL, 0);
     if (!links->cq)
         return make_failed(links, -1, "a completion queue", errno);
-    int err = 0;
     for (int i = 0; i < links->n_links && !err; i++)
         if (!links->all[i].local)
             err = link_qps_open(&links->all[i]);

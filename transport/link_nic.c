@@ -272,8 +272,10 @@ static int one_sided_build(struct sstar_link *link, const struct one_sided *op,
         wr.put = true;
     }
     enum rc_follow follow = op->flags & SSTAR_MORE ? RC_MORE : RC_LAST;
-    rc_build(link, qp, &wr, signal && !merged ? RC_FOLLOWED : follow);
-    if (signal && !merged)
+    bool apart = signal && !merged, is_empty = is_write && op->bytes == 0;
+    if (!(apart && is_empty))
+        rc_build(link, qp, &wr, apart ? RC_FOLLOWED : follow);
+    if (apart)
         signal_build(link, qp, given, follow);
     link->world->counters.messages++;
     link->world->counters.bytes += op->bytes;

@@ -383,6 +383,6 @@ int links_progress_all(struct sstar_world *world)
 void links_tick(struct sstar_world *world)
 {
     for (struct sstar_links *links = world->links; links && !world->failed; links = links->next)
-        if (links->cq && sstar_links_progress(links) == 0)
+        if (links->cq && !links->moving && sstar_links_progress(links) == 0)
             rc_quiet(links); /* an error is kept in the world */
 }

@@ -128,9 +128,20 @@ int sstar_alloc(struct sstar_world *world, size_t size_bytes, void **memory)
     return 0;
 }
 
-static void segment_free(struct node_memory *node, struct segment *segment)
+/* Ranks that are threads of this process use our mapping. In good order they are done with it when
+ * it goes; after a failure they may still be writing, so then it stays until the process ends. */
+static void unmap(const struct sstar_world *world, void *memory, size_t bytes)
 {
-    /* Peers see first that the entry is void; their mappings keep the pages until they drop them.
+    for (int rank = 0; world->failed && rank < world->size; rank++)
+        if (rank != world->rank && memory_same_process(world, rank))
+            return;
+    munmap(memory, bytes);
+}
+
+static void segment_free(const struct sstar_world *world, struct segment *segment)
+{
+    struct node_memory *node = world->node_memory;
+    /* Peers see first that the entry is void; their mappings keep the pages until they are dropped.
      */
     atomic_fetch_add_explicit(&node->directory->entries[segment->index].generation, 1,
                               memory_order_release);
@@ -138,7 +149,7 @@ static void segment_free(struct node_memory *node, struct segment *segment)
     if (node->last == segment)
         node->last = NULL;
     segment_unbind(segment);
-    munmap(segment->memory, segment->size);
+    unmap(world, segment->memory, segment->size);
     close(segment->fd);
     free(segment);
 }
@@ -170,7 +181,7 @@ int sstar_free(struct sstar_world *world, void *memory)
             &world->report, -EBUSY,
             "sstar_free: %d regions of %p are still registered; deregister them first",
             segment->users, memory);
-    segment_free(world->node_memory, segment);
+    segment_free(world, segment);
     return 0;
 }
 
@@ -245,12 +256,12 @@ void node_memory_close(struct sstar_world *world)
     memory_unbind(world);
     for (int i = 0; i < DIRECTORY_ENTRIES; i++)
         if (node->segments[i])
-            segment_free(node, node->segments[i]);
+            segment_free(world, node->segments[i]);
+    if (node->directory)
+        unmap(world, node->directory, sizeof *node->directory);
     for (int rank = 0; rank < world->size; rank++)
         peer_memory_close(node->peers[rank]);
     free(node->peers);
-    if (node->directory)
-        munmap(node->directory, sizeof *node->directory);
     if (node->directory_fd >= 0)
         close(node->directory_fd);
     free(node);
