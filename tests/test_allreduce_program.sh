@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# sstar allreduce from outside: its arguments, its record, no wrong value. No time is compared.
+set -u
+sstar=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+    echo "FAILED: $*" >&2
+    failures=$((failures + 1))
+}
+
+refused() { # PATTERN ARGUMENT...: usage, with a sentence that says what is taken
+    local pattern=$1
+    shift
+    timeout 60 "$sstar" allreduce "$@" >"$work/output" 2>&1
+    [ $? -eq 2 ] || fail "allreduce $* did not exit with 2"
+    grep -qE -- "$pattern" "$work/output" || fail "allreduce $*: no '$pattern' in: $(cat "$work/output")"
+}
+refused '--algorithm takes names from: auto, ring, hierarchical, all' --algorithm tree
+refused '-d takes names from: float, double, int32, int64, all' -d half
+refused '-o takes names from: sum, min, max, all' -o prod
+refused '-b takes a size' -b many
+refused '-e 8 is less than -b 16' -b 16 -e 8
+refused '-f takes a whole number from 2' -f 1
+refused '-i takes a size from 1' -i 0
+refused '-n takes a whole number from 1' -n 0
+refused '-c takes a whole number from 0 to 1' -c 2
+refused '--slice takes a size from 8' --slice 7
+refused '--ranks takes a whole number from 1' --ranks 0
+refused '--ranks-per-node 3 is more than the 2 ranks' --ranks 2 --ranks-per-node 3
+
+measure() { # ROWS ARGUMENT...: exit 0, so many rows, none of them wrong
+    local rows=$1 got
+    shift
+    rm -f "$work/record.json"
+    timeout 120 "$sstar" allreduce -n 2 -w 1 --json "$work/record.json" --csv "$work/record.csv" "$@" \
+        >"$work/output" 2>&1 || fail "allreduce $*: $(cat "$work/output")"
+    got=$(grep -c '"wrong": 0' "$work/record.json")
+    [ "$got" -eq "$rows" ] || fail "allreduce $*: $got rows without a wrong value where $rows are due"
+    [ "$(wc -l <"$work/record.csv")" -eq $((rows + 1)) ] || fail "allreduce $*: rows of the CSV"
+    for key in algorithm size_bytes count type op in_place time_us algbw_GBps busbw_GBps predicted_us \
+        device; do
+        [ "$(grep -c "^      \"$key\":" "$work/record.json")" -eq "$rows" ] ||
+            fail "allreduce $*: a row lacks $key"
+    done
+}
+measure 2 --ranks 1 -b 8 -e 8
+measure 6 --ranks 2 -b 8 -e 128
+grep -q '"predicted_us": null' "$work/record.json" || fail "one node has no price"
+measure 4 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
+measure 48 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm all
+grep -q '"predicted_us": [0-9]' "$work/record.json" || fail "across nodes there is a price"
+measure 8 --ranks 4 --ranks-per-node 2 -b 1000 -e 3000 -i 2000 --wire 20,2,1 --slice 512 --algorithm ring,hierarchical
+grep -q '"device": "softnic-shaped"' "$work/record.json" || fail "the device class is not said"
+measure 4 --ranks 2 --ranks-per-node 1 --qp 8 --port-per-rank -b 64K -e 256K
+
+"$sstar" allreduce -b 8 -e 8 -n 1 --json "$work/none/x.json" >"$work/output" 2>&1 &&
+    fail "a record that cannot be written is no failure"
+
+[ "$failures" -eq 0 ] || exit 1
+echo "sstar allreduce: all as it must be"
