@@ -17,9 +17,9 @@ void nic_cq_mark(struct cq_bits *bits, uint32_t slot)
 bool nic_cq_count(struct shared_cq *scq)
 {
     uint32_t produced = atomic_fetch_add(&scq->produced, 1) + 1;
-    if (__builtin_expect(produced - atomic_load(&scq->consumed) <= scq->cqe, 1))
-        return false;
-    return true;
+    /* Negative where completions of others came and were polled between the two. */
+    int32_t held = (int32_t)(produced - atomic_load(&scq->consumed));
+    return __builtin_expect(held > (int32_t)scq->cqe, 0);
 }
 
 struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_context,
