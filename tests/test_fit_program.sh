@@ -31,7 +31,7 @@ run --quick --wire 20,1,1 --json "$work/fit.json" --csv "$work/fit.csv"
 for key in alpha_us alpha_ci_us.0 alpha_ci_us.1 beta_GBps beta_ci.0 gap_us gap_ci_us.0 form device \
     imposed.alpha_us imposed.gap_us imposed.beta_GBps unshaped_latency_us deviation.alpha_percent \
     deviation.beta_percent deviation.gap_percent points.0.size_bytes points.0.median_us \
-    points.0.predicted_us points.0.p99_us points.0.stream_us; do
+    points.0.predicted_us points.0.p99_us; do
     [ "$(member fit.$key)" != null ] || fail "fit.$key is null"
 done
 [ "$(member fit.device)" = '"softnic-shaped"' ] || fail "device is $(member fit.device)"
