@@ -103,8 +103,8 @@ SSTAR_API int sstar_aggregator_open(struct sstar_world *world, const struct ssta
 SSTAR_API void sstar_aggregator_close(struct sstar_aggregator *aggregator);
 /* Start again after all were done (advance returned 0). Collective. */
 SSTAR_API int sstar_aggregator_reset(struct sstar_aggregator *aggregator);
-/* Hand over a message for rank `to` (itself included). It is copied. -EAGAIN: full; pull what has
- * arrived, advance, and push again. */
+/* Hand over a message for rank `to` (itself included). It is copied. Messages from one rank to another
+ * arrive in the order of pushing. -EAGAIN: full; pull what has arrived, advance, and push again. */
 SSTAR_API int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data, uint32_t bytes);
 /* 1 and the next message that has arrived, 0 if there is none now, or a negative errno. */
 SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item);
