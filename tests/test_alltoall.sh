@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# sstar alltoall and sstar routing from outside: what they count, what they refuse.
+set -u
+sstar=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "${!SSTAR_@}" "${!SOFTNIC_@}"
+failures=0
+
+fail() {
+    printf 'FAILED: %s\n' "$*"
+    sed 's/^/    | /' "$work/output" | head -n 20
+    failures=$((failures + 1))
+}
+
+# expect STATUS PATTERN COMMAND...: status, and a line of what it said.
+expect() {
+    local status=$1 pattern=$2 got
+    shift 2
+    "$@" >"$work/output" 2>&1 </dev/null
+    got=$?
+    if [ "$got" -ne "$status" ]; then
+        fail "status $got, not $status: $*"
+    elif ! grep -qE -- "$pattern" "$work/output"; then
+        fail "did not say '$pattern': $*"
+    fi
+}
+
+# counts FILE FILTER EXPECTED: of the record.
+counts() {
+    local got
+    got=$(jq -rc "$2" "$1")
+    [ "$got" = "$3" ] || { echo "$2 of $1 is $got" >"$work/output"; fail "$2 is $got, not $3"; }
+}
+
+alltoall() { "$sstar" alltoall --ranks 4 --ranks-per-node 2 "$@"; }
+shaped=(--wire '20,2,0.5')
+
+# ---- what goes where -----------------------------------------------------------------------------
+
+# Sequences 0 to 3 start on ranks 0 to 3; experts 0,1 live on rank 0, 2,3 on rank 1, and so on.
+printf '%s\n' '# top-2 of 8 experts' 0,0,0,0,1 0,1,0,2,7 1,0,1,4,6 2,0,0,0,5 3,0,0,7,6 7,0,1,2,0 >"$work/small.csv"
+expect 0 'node was' alltoall --routing "$work/small.csv" --json "$work/small.json" --csv "$work/small.out"
+expect 0 'barrier after each layer' alltoall --routing "$work/small.csv" --per-layer --flush-bytes 64 --json "$work/layers.json"
+expect 0 ' none +400 ' alltoall --messages 100 --message-bytes 3 --no-check --max-age-us 5 --strategy none,node
+expect 0 'on one node' "$sstar" alltoall --ranks 3 --messages 1000 --json "$work/one.json"
+expect 0 ' rank +50 ' "$sstar" alltoall --ranks 1 --messages 50 --strategy rank
+expect 0 ' node +0 ' alltoall --messages 0
+"$sstar" routing --sequences 4 --tokens 300 --layers 4 --seed 3 | gzip >"$work/made.gz"
+expect 0 'node was [0-9.]+ times as fast' alltoall "${shaped[@]}" --routing "$work/made.gz" --json "$work/made.json"
+[ "$(sed -n '1s/,.*//p' "$work/small.out")$(wc -l <"$work/small.out")" = strategy4 ] || fail 'the CSV has no line for each strategy'
+
+if command -v jq >/dev/null; then
+    for file in small layers one made; do
+        counts "$work/$file.json" '[.alltoall[] | .lost, .doubled, .altered] | add' 0
+        counts "$work/$file.json" '[.alltoall[].strategy]' '["none","rank","node"]'
+    done
+    # Of 12 messages 0>3, 1>2, 1>3, 2>0, 3>1 and 3>0 cross nodes; 8 ordered pairs across nodes end.
+    for file in small layers; do
+        counts "$work/$file.json" '[.alltoall[] | .messages, .cross_messages] | unique' '[6,12]'
+    done
+    counts "$work/small.json" '.alltoall[0].wire_messages' 14
+    counts "$work/layers.json" '.alltoall[0].wire_messages' 22
+    counts "$work/one.json" '[.alltoall[] | .cross_messages, .wire_messages] | add' 0
+    counts "$work/made.json" '[.alltoall[0].messages, .device_class]' '[19200,"softnic-shaped"]'
+    counts "$work/made.json" '.alltoall[0].share_bytes_past_s_star' 0
+    counts "$work/made.json" '[.alltoall[] | select(.strategy == "node") | .share_bytes_past_s_star > 0.95]' '[true]'
+    counts "$work/made.json" '[.alltoall[] | .wire_histogram | map(.share_bytes) | add | . > 0.999 and . < 1.001] | unique' '[true]'
+    counts "$work/made.json" '[.alltoall[] | .predicted_seconds > 0 and .s_star_bytes == 10000] | unique' '[true]'
+fi
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+refused() { expect "$1" "$2" alltoall --strategy node "${@:3}"; }
+printf '0,0,0,1,2\n0,0,1,3' >"$work/cut.csv"
+printf '0,0,0,1,2\n0,0,1,1,-1\n' >"$work/minus.csv"
+: >"$work/empty.csv"
+head -c 300 "$work/made.gz" >"$work/cut.gz"
+refused 1 'cut\.csv:2: .*cut off' --routing "$work/cut.csv"
+refused 1 'minus\.csv:2: expert -1' --routing "$work/minus.csv"
+[ "$(grep -c 'expert -1' "$work/output")" = 1 ] || fail 'not one rank says it for all'
+refused 1 'empty\.csv: it holds no routing line' --routing "$work/empty.csv"
+refused 1 'cut\.gz:.*cut off' --routing "$work/cut.gz"
+refused 1 'sstar:1: byte 0x7f' --routing "$sstar"
+refused 1 'small\.csv:3: expert 7: there are 0 to 3' --routing "$work/small.csv" --experts 4
+refused 1 'nowhere: cannot open it: No such file' --routing "$work/nowhere"
+refused 2 'strategy takes none, rank, node' --strategy best
+refused 2 'no room for what the check needs' --message-bytes 7
+refused 2 'message-bytes takes' --message-bytes 0
+refused 2 'flush-bytes takes' --flush-bytes 1
+refused 2 'max-age-us takes' --max-age-us -1
+refused 2 'is for a routing' --per-layer
+refused 2 'is too much' surplus
+expect 2 'more than the 2 experts' "$sstar" routing --experts 2 --top 3
+expect 2 'top takes' "$sstar" routing --top 0
+
+[ "$failures" -eq 0 ] || exit 1
+echo "alltoall: as it should be"
