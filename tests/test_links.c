@@ -19,7 +19,7 @@ struct traffic {
     int messages;     /* from each rank to each other */
     bool zero_copy;   /* link_send now and then */
     bool half_duplex; /* only the lower rank sends: credit must come back by itself */
-    bool chained;     /* on a device without ibv_wr_* */
+    bool chained;     /* on a device without ibv_wr_*, in long bursts for one doorbell */
 };
 
 /* Message i from one rank to another: its size and its bytes follow from the seed. */
@@ -59,7 +59,7 @@ static int send_one(struct sstar_world *world, struct sstar_link *link, const st
 {
     int rank = sstar_rank(world), to = link_peer(link);
     uint32_t bytes = size_of_message(t, rank, to, i);
-    int flags = i % 3 ? SSTAR_MORE : 0;
+    int flags = i % 3 || t->chained ? SSTAR_MORE : 0;
     uint64_t seed = pattern_seed(rank, to, i);
     if (t->zero_copy && i % 4 == 1)
         return send_pieces(link, region, places + (size_t)i * t->attr.slot_bytes, bytes, seed,
@@ -116,7 +116,8 @@ static int exchange(struct sstar_world *world, struct sstar_links *links, const 
             struct sstar_link *link = sstar_links_to(links, peer);
             if (!link)
                 continue;
-            for (int burst = 0; burst < 20 && sends(t, rank, peer) && sent[peer] < t->messages;
+            for (int burst = 0; burst < (t->chained ? 200 : 20) && sends(t, rank, peer) &&
+                                sent[peer] < t->messages;
                  burst++) {
                 int err = send_one(world, link, t, sent[peer], regions[peer], places[peer]);
                 if (err == -EAGAIN)

@@ -161,7 +161,7 @@ enum {
  * are under way (make progress and try again; nothing was done). The source must stay as it is
  * until sstar_link_done() has passed the ticket. A signal never overtakes the data of its own put;
  * puts of one link may arrive in any order (they take turns on its queue pairs).
- * `region` is the region that holds the local memory.
+ * `region` is the region that holds the local memory. A get takes no SSTAR_SIGNAL.
  */
 SSTAR_API int sstar_put(struct sstar_link *link, const struct sstar_region *region, const void *source,
                         const struct sstar_remote_region *remote, uint64_t offset, size_t bytes,
