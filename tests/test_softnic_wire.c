@@ -220,6 +220,44 @@ static void test_absent_peer(void **state)
     shaped_close(s);
 }
 
+/* A work request waits for a peer whose port is not even open yet. */
+static void test_late_peer(void **state)
+{
+    static uint8_t a_memory[BYTES], b_memory[BYTES];
+    char name_a[64], name_b[64];
+    uint64_t clock = 1000000;
+    struct softnic_attr attr_a = {.now_ns = nic_hand_ns, .clock = &clock}, attr_b = attr_a;
+    struct nic_side a, b;
+    struct ibv_wc wc;
+    (void)state;
+    attr_a.port_name = nic_test_port(name_a, sizeof name_a, "early");
+    attr_b.port_name = nic_test_port(name_b, sizeof name_b, "late");
+    nic_side_open(&a, &attr_a, a_memory);
+    nic_side_open(&b, &attr_b, b_memory);
+    struct nic_address to_a = nic_side_address(&a), to_b = nic_side_address(&b);
+    nic_side_close(&b);
+    nic_side_connect(&a, &to_b);
+    assert_int_equal(nic_side_write(&a, &to_b, 6, 8), 0);
+    for (unsigned i = 0; i < 2000; i++) {
+        assert_int_equal(softnic_poll_cq(a.cq, 1, &wc), 0);
+        clock += 1000;
+    }
+    /* A port that is made anew gives the same numbers. */
+    nic_side_open(&b, &attr_b, b_memory);
+    assert_int_equal(b.qp->qp_num, to_b.qpn);
+    assert_int_equal(b.mr->rkey, to_b.rkey);
+    nic_side_connect(&b, &to_a);
+    /* Looks for the peer are 1 ms apart. */
+    unsigned polls = 0;
+    while (softnic_poll_cq(a.cq, 1, &wc) == 0) {
+        assert_true(++polls <= 1000);
+        clock += 1000;
+    }
+    assert_int_equal(wc.status, IBV_WC_SUCCESS);
+    nic_side_close(&a);
+    nic_side_close(&b);
+}
+
 static void test_wire_of_others(void **state)
 {
     static uint8_t memory[BYTES];
@@ -255,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_wire_turns),
         cmocka_unit_test(test_wire_of_others),
         cmocka_unit_test(test_absent_peer),
+        cmocka_unit_test(test_late_peer),
     };
     return cmocka_run_group_tests_name("softnic wire", tests, NULL, NULL);
 }

@@ -69,7 +69,8 @@ static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_
     uint64_t now = nic_now(qp->ctx), step = LOOK_AGAIN_NS;
     if (reason == WAIT_RNR)
         step = rnr_us[rnr_timer & 31] * 1000ull;
-    if (qp->reason != reason) {
+    bool anew = qp->reason != reason;
+    if (anew) {
         qp->reason = reason;
         if (reason == WAIT_RNR)
             qp->deadline_ns =
@@ -83,8 +84,9 @@ static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_
         *status = reason == WAIT_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR;
         return FAILED;
     }
-    uint64_t wake = now + step < qp->deadline_ns ? now + step : qp->deadline_ns;
-    atomic_store(&qp->wake_ns, wake);
+    /* A time that is set stands until it has come, or polling would put it off for ever. */
+    if (anew || now >= atomic_load(&qp->wake_ns))
+        atomic_store(&qp->wake_ns, now + step < qp->deadline_ns ? now + step : qp->deadline_ns);
     return MUST_WAIT;
 }
 
