@@ -15,11 +15,6 @@ static char *staging_slot(const struct sstar_link *link)
     return link->staging + (size_t)(link->sent & link->slot_mask) * link->stride;
 }
 
-static uint32_t message_qp(const struct sstar_link *link)
-{
-    return (uint32_t)(link->sent % link->n_qps);
-}
-
 static int stall(struct sstar_link *link)
 {
     link->world->counters.stalls++;
@@ -42,7 +37,7 @@ static uint32_t nic_credits(const struct sstar_link *link)
     uint32_t credits = link->slots - (uint32_t)(link->sent - credit);
     for (uint32_t i = 0; i < link->n_qps; i++) {
         const struct rc_qp *q = &link->qps[i];
-        uint32_t places = (q->depth - (q->posted - q->completed)) * link->n_qps;
+        uint32_t places = (q->depth - (q->posted + q->is_held - q->completed)) * link->n_qps;
         if (places < credits)
             credits = places;
     }
@@ -56,7 +51,7 @@ static int message_place(struct sstar_link *link)
         if (link->sent - link->credited >= link->slots)
             return stall(link);
     }
-    return rc_place(&link->qps[message_qp(link)], 1) ? 0 : stall(link);
+    return rc_place(&link->qps[link->next_message_qp], 1) ? 0 : stall(link);
 }
 
 static int nic_reserve(struct sstar_link *link, size_t bytes, void **payload)
@@ -83,7 +78,7 @@ static void trailer_write(struct sstar_link *link, void *to, size_t bytes)
 /* The rest of a message: where it goes, and the accounts. `op` holds the data, trailer included. */
 static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes, int flags)
 {
-    uint32_t qp = message_qp(link);
+    uint32_t qp = link->next_message_qp;
     uint64_t end = link->peer_slots_address + ((link->sent & link->slot_mask) + 1) * link->stride;
     op->bytes = (uint32_t)bytes + LINK_TRAILER_BYTES;
     op->remote_address = end - op->bytes;
@@ -97,6 +92,7 @@ static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes
         op->immediate = immediate_make(IMM_MESSAGE, (uint32_t)(link->sent + 1));
     }
     link->sent++;
+    link->next_message_qp = qp + 1 == link->n_qps ? 0 : qp + 1;
     rc_build(link, qp, op, flags & SSTAR_MORE ? RC_MORE : RC_LAST);
     link->world->counters.messages++;
     link->world->counters.bytes += bytes;

@@ -109,7 +109,7 @@ struct sstar_link {
     struct rc_qp *qps;
     uint32_t n_qps;
     uint32_t pending; /* bit q: work requests built on queue pair q, not yet rung for */
-    uint32_t next_put_qp;
+    uint32_t next_message_qp, next_put_qp;
     uint32_t puts, puts_under_way;
     uint8_t *ticket_done; /* ring of flags, for tickets that complete out of turn */
     uint32_t ticket_mask;
