@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { LOCK_STEP_US = 50, VISIT_TRIES = 100 };
+
 uint64_t nic_pid_namespace(void)
 {
     struct stat st;
@@ -91,22 +93,33 @@ void nic_meeting_clear_others(const char *own_path)
     closedir(dir);
 }
 
+/* Lock it, or ETIMEDOUT: a process that was stopped may hold the lock for ever. */
+int nic_meeting_lock(int fd, unsigned tries)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return errno;
+        if (tries-- == 0)
+            return ETIMEDOUT;
+        usleep(LOCK_STEP_US);
+    }
+    return 0;
+}
+
 /* Open the file of this name and lock it; again if it was unlinked before the lock came. */
-int nic_meeting_open(const char *path, int flags, int *out)
+int nic_meeting_open(const char *path, int flags, unsigned tries, int *out)
 {
     for (;;) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
         if (fd < 0)
             return errno;
         struct stat st;
-        int err = 0;
-        while (flock(fd, LOCK_EX) != 0) {
-            if (errno != EINTR) {
-                err = errno;
-                break;
-            }
+        int err = nic_meeting_lock(fd, tries);
+        if (err != 0) {
+            close(fd);
+            return err;
         }
-        if (err == 0 && fstat(fd, &st) != 0)
+        if (fstat(fd, &st) != 0)
             err = errno;
         if (err == 0 && st.st_nlink > 0) {
             *out = fd;
@@ -123,7 +136,7 @@ int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
     char path[64];
     int fd;
     nic_port_path(ip, path, sizeof path);
-    int err = nic_meeting_open(path, 0, &fd);
+    int err = nic_meeting_open(path, 0, VISIT_TRIES, &fd);
     if (err != 0)
         return err;
     struct stat st;

@@ -297,8 +297,9 @@ void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
 /* meeting.c */
 struct stat;
 uint64_t nic_pid_namespace(void);
-/* Open and lock it. */
-int nic_meeting_open(const char *path, int flags, int *fd);
+/* Both try so often, 50 us apart. */
+int nic_meeting_lock(int fd, unsigned tries);
+int nic_meeting_open(const char *path, int flags, unsigned tries, int *fd);
 void nic_port_unlock(int fd); /* and close it */
 struct meeting *nic_meeting_map(int fd);
 bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st);

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { PATIENT_TRIES = 100000 }; /* 5 s */
+
 /* A file that has just been made. */
 static int start(struct ctx *ctx, int fd, struct meeting **out)
 {
@@ -149,10 +151,12 @@ static int take_slot(struct ctx *ctx, struct meeting *meeting)
 static int enter(struct ctx *ctx, int *fd, struct meeting **meeting, bool *first)
 {
     for (;;) {
-        int err = nic_meeting_open(ctx->path, O_CREAT, fd);
+        int err = nic_meeting_open(ctx->path, O_CREAT, PATIENT_TRIES, fd);
         if (err != 0) {
             nic_error(ctx, "cannot open %s: %s%s", ctx->path, strerror(err),
-                      err == EACCES ? " (it belongs to another user)" : "");
+                      err == EACCES      ? " (it belongs to another user)"
+                      : err == ETIMEDOUT ? " (is a process stopped that was just opening it?)"
+                                         : "");
             return err;
         }
         err = attach(ctx, *fd, meeting, first);
@@ -196,12 +200,13 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
 
 void nic_port_leave(struct ctx *ctx)
 {
-    flock(ctx->meeting_fd, LOCK_EX);
+    /* If the lock is not to be had we go all the same; the next to come clears up. */
+    bool locked = nic_meeting_lock(ctx->meeting_fd, PATIENT_TRIES) == 0;
     atomic_store(&ctx->meeting->member[ctx->slot].live, 0);
     atomic_store(&ctx->member->closed, 1);
     struct stat st;
     /* Unless somebody removed it, and the name is another file's now. */
-    if (nic_meeting_clear_dead(ctx->meeting) == 0 && fstat(ctx->meeting_fd, &st) == 0 &&
+    if (locked && nic_meeting_clear_dead(ctx->meeting) == 0 && fstat(ctx->meeting_fd, &st) == 0 &&
         st.st_nlink > 0)
         unlink(ctx->path);
     nic_member_unref(ctx->member);
