@@ -120,6 +120,13 @@ static int body_one_sided(struct sstar_world *world, void *arg)
         CHECK(sstar_signal_wait(link, PUTS + 1) == 0);
         CHECK(__atomic_load_n(&mine->board.sum, __ATOMIC_ACQUIRE) == 3 * ADDS);
     }
+    /* memory is let go of while a batch is open */
+    struct sstar_region *other;
+    TRY(sstar_put(link, region, mine->out, &all[peer], offsetof(struct shared, in), 64, SSTAR_MORE,
+                  &ticket));
+    CHECK(sstar_register(world, &ticket, sizeof ticket, &other) == 0);
+    CHECK(sstar_deregister(other) == 0);
+    CHECK(sstar_link_wait(link, ticket) == 0);
     /* refused without doing anything */
     CHECK(sstar_put(link, region, mine->in, &all[peer], sizeof *mine - 1, 2, 0, &ticket) ==
           -EINVAL);

@@ -380,6 +380,14 @@ int links_progress_all(struct sstar_world *world)
     return events;
 }
 
+void links_ring_all(struct sstar_world *world)
+{
+    for (struct sstar_links *links = world->links; links && !world->failed; links = links->next)
+        for (int i = 0; links->any_pending && i < links->n_links; i++)
+            if (links->all[i].pending)
+                rc_ring(&links->all[i]); /* an error is kept in the world */
+}
+
 void links_tick(struct sstar_world *world)
 {
     for (struct sstar_links *links = world->links; links && !world->failed; links = links->next)

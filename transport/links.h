@@ -144,7 +144,9 @@ struct sstar_links {
 
 /* The links of every set of the world: for waits that are not about one set. */
 int links_progress_all(struct sstar_world *world);
-/* The same, from the event loop, now and then. */
+/* Leave no batch open: a device may wait for its end before it lets go of memory. */
+void links_ring_all(struct sstar_world *world);
+/* Progress of every set, from the event loop, now and then. */
 void links_tick(struct sstar_world *world);
 /* Free without telling anybody: the device or the memory below is about to go. */
 void links_abandon_all(struct sstar_world *world);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Registered memory: sstar_register and the regions of sstar_alloc memory. */
 #include "transport/region.h"
-#include "transport/device.h"
+#include "transport/links.h"
 #include "transport/memory_private.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -33,8 +33,10 @@ static void region_unbind(struct sstar_region *region)
 {
     struct device *device = region->world->device;
     bool owner = !region->segment || region == &region->segment->region;
-    if (region->mr && owner && device)
+    if (region->mr && owner && device) {
+        links_ring_all(region->world);
         device->verbs->dereg_mr(region->mr);
+    }
     region->mr = NULL;
 }
 
