@@ -134,7 +134,7 @@ int nic_meeting_open(const char *path, int flags, unsigned tries, int *out)
 int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
 {
     char path[64];
-    int fd;
+    int fd = -1;
     nic_port_path(ip, path, sizeof path);
     int err = nic_meeting_open(path, 0, VISIT_TRIES, &fd);
     if (err != 0)
