@@ -19,6 +19,7 @@ enum {
     RING_BYTES_WISHED = 1 << 20,
     LITTLE_MOVED = 32, /* pushes and pulls between two advances */
     ADVANCES_PER_YIELD = 4,
+    LOOKS_PER_NAME = 64,
     TURN_ITEMS = 64, /* from inside the node, before other nodes have their turn, and back */
 };
 
@@ -84,7 +85,7 @@ static void choose_ring(struct sstar_aggregator *a, const struct sstar_aggregato
         a->ring_size = power_of_two(attr->buffer_bytes > least ? attr->buffer_bytes : least);
         return;
     }
-    uint64_t size = 2 * least, wished = RING_BYTES_LEAST;
+    uint64_t size = least < RING_BYTES_WISHED ? 2 * least : least, wished = RING_BYTES_LEAST;
     if (attr->strategy == SSTAR_PER_NODE) {
         size = a->flush_bytes + least > size ? a->flush_bytes + least : size;
         wished =
@@ -350,6 +351,15 @@ static int is_finished(struct sstar_aggregator *a)
     return !got && !left && local_drained(a);
 }
 
+/* A rank that has not said that it is done, -1 if all have. */
+static int missing(struct sstar_aggregator *a)
+{
+    int local = local_missing(a);
+    if (local >= 0)
+        return sstar_rank_at(a->world, a->node, local);
+    return a->nodes > 1 ? a->strategy->missing(a) : -1;
+}
+
 /* The other ranks of this core hold the other ends, so they have their turn: at once when there is
  * little to do here, else now and then, because each change of turns costs some microseconds. */
 static void give_way(struct sstar_aggregator *a)
@@ -384,6 +394,9 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
         wait_progress(&a->waiter);
         return 1;
     }
+    /* For the sentence, should this take long: whose stream has not ended. */
+    if (a->done && a->waiter.steps % LOOKS_PER_NAME == 0)
+        a->waiter.peer = missing(a);
     int err = wait_step(&a->waiter);
     return err < 0 ? err : 1;
 }

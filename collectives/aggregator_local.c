@@ -102,6 +102,11 @@ bool local_drained(struct sstar_aggregator *a)
     return local->drained == a->local_size;
 }
 
+int local_missing(struct sstar_aggregator *a)
+{
+    return local_drained(a) ? -1 : a->local->drained;
+}
+
 void local_reset(struct sstar_aggregator *a)
 {
     for (int i = 0; i < a->local_size; i++) {

@@ -88,6 +88,14 @@ bool peers_drained(const struct peers *peers)
     return true;
 }
 
+int peers_missing(const struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++)
+        if (!peers->peer[i].expected)
+            return peers->peer[i].rank;
+    return -1;
+}
+
 bool peers_sent(const struct peers *peers)
 {
     for (int i = 0; i < peers->n; i++) {

@@ -83,7 +83,7 @@ struct sstar_aggregator_attr {
     enum sstar_strategy strategy;
     uint32_t max_item_bytes; /* largest message */
     uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*, measured */
-    double max_age_us;       /* and at this age of its first message; 0: no bound */
+    double max_age_us;       /* and at this age of its first message, while ranks call; 0: no bound */
     uint32_t queue_pairs;    /* 0: the world's default */
     uint32_t buffer_bytes;   /* room for messages under way, of each kind and pair; 0: chosen */
     /* For the ledger's exact counts past these sizes; 0: from `flush_bytes` 0 or the imposed wire, if

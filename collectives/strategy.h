@@ -35,6 +35,8 @@ struct strategy {
     /* This rank pushes no more: send the rest and the ends of the streams. 1: call again; 0: all
      * that we sent is complete here and all that we were to receive was pulled; -errno. */
     int (*finish)(struct sstar_aggregator *a);
+    /* A rank whose stream to us has not ended, -1: all have. */
+    int (*missing)(struct sstar_aggregator *a);
     /* Between two barriers, after all have finished. */
     int (*reset)(struct sstar_aggregator *a);
     /* Accepts what is half open. Collective unless the world failed. */
@@ -107,6 +109,7 @@ int local_pull(struct sstar_aggregator *a, struct sstar_item *item);
 /* Say that no more comes from us. */
 void local_finish(struct sstar_aggregator *a);
 bool local_drained(struct sstar_aggregator *a);
+int local_missing(struct sstar_aggregator *a); /* local rank that has not ended, -1: all have */
 void local_reset(struct sstar_aggregator *a);
 
 /* ---- aggregator_peers.c: what `none` and `rank` share, a link to every rank of other nodes ------
@@ -142,6 +145,7 @@ int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_m
                uint64_t budget_bytes, struct peers **peers);
 void peers_close(struct peers *peers);
 void peers_reset(struct peers *peers);
+int peers_missing(const struct peers *peers);
 /* All that the peers sent was handed out, and what we sent is complete on our side. */
 bool peers_drained(const struct peers *peers);
 bool peers_sent(const struct peers *peers);

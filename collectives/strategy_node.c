@@ -258,6 +258,15 @@ static int node_finish(struct sstar_aggregator *a)
     return waiting;
 }
 
+/* The first rank of a node of which one has not ended: which one only its gateway knows. */
+static int node_missing(struct sstar_aggregator *a)
+{
+    for (int other = 0; other < a->nodes; other++)
+        if (other != a->node && !per_node(a)->channel[other].expected)
+            return sstar_rank_at(a->world, other, 0);
+    return -1;
+}
+
 static int node_reset(struct sstar_aggregator *a)
 {
     struct per_node *n = per_node(a);
@@ -288,6 +297,7 @@ const struct strategy strategy_node = {
     .progress = node_progress,
     .pull = node_pull,
     .finish = node_finish,
+    .missing = node_missing,
     .reset = node_reset,
     .close = node_close,
 };

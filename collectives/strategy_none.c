@@ -189,6 +189,11 @@ static int none_finish(struct sstar_aggregator *a)
     return waiting || !peers_sent(peers) || !peers_drained(peers);
 }
 
+static int none_missing(struct sstar_aggregator *a)
+{
+    return peers_missing(((struct none *)a->state)->peers);
+}
+
 static int none_reset(struct sstar_aggregator *a)
 {
     peers_reset(((struct none *)a->state)->peers);
@@ -203,6 +208,7 @@ const struct strategy strategy_none = {
     .progress = none_progress,
     .pull = none_pull,
     .finish = none_finish,
+    .missing = none_missing,
     .reset = none_reset,
     .close = none_close,
 };

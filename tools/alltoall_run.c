@@ -24,6 +24,7 @@ struct run {
     const struct alltoall_arguments *arguments;
     struct sstar_aggregator *aggregator;
     int rank, ranks;
+    char what[48]; /* for the progress line */
     uint32_t bytes;
     uint64_t seed;
     bool check;
@@ -172,12 +173,16 @@ static int push_some(struct run *r, const uint16_t *to, size_t n, size_t *done)
 /* Send these and receive what is sent to us, until nothing is left anywhere. */
 static int exchange(struct run *r, const uint16_t *to, size_t n)
 {
-    size_t done = 0;
+    size_t done = 0, shown = 0;
     int left = 1;
     while (left > 0) {
         int err = push_some(r, to, n, &done);
         if (err && err != -EAGAIN)
             return err;
+        if (done - shown > n / 20 + PUSHES_PER_TURN) {
+            shown = done;
+            progress_show(&r->arguments->common, r->world, r->what, (double)done / (double)n);
+        }
         if ((err = pull_some(r)))
             return err;
         left = sstar_advance(r->aggregator, done == n);
@@ -214,7 +219,8 @@ struct told {
     double seconds[];
 };
 
-static int run_layers(struct run *r, const struct plan *plan, struct told *told)
+static int run_layers(struct run *r, const struct plan *plan, enum sstar_strategy strategy,
+                      struct told *told)
 {
     int err = 0;
     for (uint32_t l = 0; l < plan->layers; l++) {
@@ -222,6 +228,9 @@ static int run_layers(struct run *r, const struct plan *plan, struct told *told)
         size_t begin = plan->begin[l], n = plan->begin[l + 1] - begin;
         uint64_t wanted = 0;
         expect(r, plan_matrix(plan, l));
+        if (plan->layers > 1)
+            snprintf(r->what, sizeof r->what, "strategy %s, layer %u of %u",
+                     strategy_name(strategy), l + 1, plan->layers);
         for (int s = 0; s < r->ranks; s++)
             wanted += r->expected[s];
         if (l && (err = sstar_aggregator_reset(r->aggregator)))
@@ -237,7 +246,6 @@ static int run_layers(struct run *r, const struct plan *plan, struct told *told)
         told->lost += got < wanted ? wanted - got : 0;
         sstar_aggregator_ledger(r->aggregator, &ledger);
         ledger_add(&told->ledger, &ledger);
-        progress_show(&r->arguments->common, r->world, "all-to-all", (l + 1.0) / plan->layers);
     }
     told->doubled = r->doubled;
     told->altered = r->altered;
@@ -315,6 +323,7 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                     .bytes = a->message_bytes,
                     .seed = a->common.seed,
                     .check = a->check};
+    snprintf(r.what, sizeof r.what, "strategy %s", strategy_name(strategy));
     struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
     *out = (struct outcome){.strategy = strategy, .flush_bytes = flush};
     int err = told ? run_prepare(&r, plan) : -ENOMEM;
@@ -323,7 +332,7 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
     if (!err)
         err = warm_up(&r);
     if (!err)
-        err = run_layers(&r, plan, told);
+        err = run_layers(&r, plan, strategy, told);
     progress_clear(&a->common, world);
     if (!err)
         err = agree(&r, plan, told, out);
