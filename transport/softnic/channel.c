@@ -170,10 +170,21 @@ static uint64_t sleep_ns(struct ctx *ctx, uint64_t next, uint64_t ahead)
     return delta;
 }
 
+/* May anybody be asleep? */
+static bool any_armed(struct ctx *ctx)
+{
+    uint32_t end = atomic_load_explicit(&ctx->cq_end, memory_order_relaxed);
+    for (uint32_t i = 0; i < end; i++) {
+        if (atomic_load_explicit(&ctx->member->cq[i].armed, memory_order_relaxed) != CQ_DISARMED)
+            return true;
+    }
+    return false;
+}
+
 /* A send queue began to wait: those who sleep on a channel must wake for it. */
 void nic_channel_rearm(struct ctx *ctx)
 {
-    if (atomic_load(&ctx->channel_count) == 0)
+    if (atomic_load_explicit(&ctx->channel_count, memory_order_relaxed) == 0 || !any_armed(ctx))
         return;
     uint64_t next = nic_next_wake(ctx);
     if (next == UINT64_MAX)

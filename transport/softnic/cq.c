@@ -71,6 +71,8 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
     if (channel != NULL)
         channel->refcnt++;
     ctx->cqs[cq->index] = cq;
+    if (atomic_load(&ctx->cq_end) <= cq->index)
+        atomic_store(&ctx->cq_end, cq->index + 1);
     pthread_mutex_unlock(&ctx->lock);
     return &cq->base;
 }
@@ -87,6 +89,7 @@ int softnic_destroy_cq(struct ibv_cq *base)
         return EBUSY;
     }
     ctx->cqs[cq->index] = NULL;
+    atomic_store(&cq->shared->armed, CQ_DISARMED);
     if (base->channel != NULL)
         base->channel->refcnt--;
     uint32_t events_given = cq->events_given, async_given = cq->async_given;

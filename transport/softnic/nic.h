@@ -92,6 +92,7 @@ struct ctx {
     struct qp *first_waiting, *last_waiting;
     struct qp *_Atomic qps[QPS_MAX];
     struct cq *cqs[CQS_MAX];
+    _Atomic uint32_t cq_end; /* no index from here on was ever used */
     struct fd_share *shares; /* descriptors held for peers to map, under `lock` */
     uint32_t next_mr;
     struct channel *channels; /* under channels_lock */
