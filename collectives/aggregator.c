@@ -17,9 +17,9 @@ enum {
     FLUSH_BYTES_MOST = 64 << 20,
     RING_BYTES_LEAST = 64 << 10,
     RING_BYTES_WISHED = 1 << 20,
-    LITTLE_MOVED = 32, /* pushes and pulls between two advances */
-    ADVANCES_PER_YIELD = 4,
-    LOOKS_PER_NAME = 64,
+    LITTLE_MOVED = 32,          /* pushes and pulls between two advances */
+    BYTES_PER_YIELD = 24 << 10, /* pushed and pulled */
+    LOOKS_PER_WAIT = 64,
     TURN_ITEMS = 64, /* from inside the node, before other nodes have their turn, and back */
 };
 
@@ -292,6 +292,7 @@ int sstar_push(struct sstar_aggregator *a, int to, const void *data, uint32_t by
         a->ledger.cross_bytes += bytes;
     }
     a->moved++;
+    a->moved_bytes += bytes;
     return look_sometimes(a);
 }
 
@@ -331,7 +332,10 @@ int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
         got = next_item(a, item);
     }
     a->peeked = false;
-    a->moved += got > 0;
+    if (got > 0) {
+        a->moved++;
+        a->moved_bytes += item->bytes;
+    }
     return got;
 }
 
@@ -366,8 +370,25 @@ static void give_way(struct sstar_aggregator *a)
 {
     if (a->world->ranks_on_host <= a->world->cores)
         return;
-    if (a->moved < LITTLE_MOVED || ++a->busy % ADVANCES_PER_YIELD == 0)
+    if (a->moved >= LITTLE_MOVED && a->moved_bytes < BYTES_PER_YIELD)
+        return;
+    a->moved_bytes = 0;
+    sched_yield();
+}
+
+/* Nothing moves. While something of ours is on its way we look often and do not sleep, because
+ * there are devices that move on only when polled. */
+static int wait(struct sstar_aggregator *a)
+{
+    if (++a->idle % LOOKS_PER_WAIT && a->nodes > 1 && a->strategy->sending(a)) {
         sched_yield();
+        return 1;
+    }
+    /* For the sentence, should this take long: whose stream has not ended. */
+    if (a->done)
+        a->waiter.peer = missing(a);
+    int err = wait_step(&a->waiter);
+    return err < 0 ? err : 1;
 }
 
 int sstar_advance(struct sstar_aggregator *a, bool done)
@@ -394,11 +415,7 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
         wait_progress(&a->waiter);
         return 1;
     }
-    /* For the sentence, should this take long: whose stream has not ended. */
-    if (a->done && a->waiter.steps % LOOKS_PER_NAME == 0)
-        a->waiter.peer = missing(a);
-    int err = wait_step(&a->waiter);
-    return err < 0 ? err : 1;
+    return wait(a);
 }
 
 void sstar_aggregator_ledger(const struct sstar_aggregator *a, struct sstar_ledger *out)

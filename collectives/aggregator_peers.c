@@ -96,12 +96,18 @@ int peers_missing(const struct peers *peers)
     return -1;
 }
 
+bool peers_sending(const struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++)
+        if (!sstar_link_done(peers->peer[i].link, peers->peer[i].ticket))
+            return true;
+    return false;
+}
+
 bool peers_sent(const struct peers *peers)
 {
-    for (int i = 0; i < peers->n; i++) {
-        const struct peer *p = &peers->peer[i];
-        if (!p->last_sent || !sstar_link_done(p->link, p->ticket))
+    for (int i = 0; i < peers->n; i++)
+        if (!peers->peer[i].last_sent)
             return false;
-    }
-    return true;
+    return !peers_sending(peers);
 }

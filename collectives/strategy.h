@@ -35,6 +35,8 @@ struct strategy {
     /* This rank pushes no more: send the rest and the ends of the streams. 1: call again; 0: all
      * that we sent is complete here and all that we were to receive was pulled; -errno. */
     int (*finish)(struct sstar_aggregator *a);
+    /* Something that we sent is not complete on our side. */
+    bool (*sending)(struct sstar_aggregator *a);
     /* A rank whose stream to us has not ended, -1: all have. */
     int (*missing)(struct sstar_aggregator *a);
     /* Between two barriers, after all have finished. */
@@ -70,11 +72,12 @@ struct sstar_aggregator {
     bool done, finished; /* the caller said so; advance returned 0 */
     bool peeked;         /* `item` was found by advance and is next */
     struct sstar_item item;
-    bool remote_first; /* whose turn it is in pull */
-    uint32_t turn;     /* items pulled in this turn */
-    uint32_t calls;    /* pushes and pulls, to look at the wire every few of them */
-    uint32_t busy;     /* advances that found things moving */
-    uint32_t moved;    /* pushes and pulls since the last advance */
+    bool remote_first;    /* whose turn it is in pull */
+    uint32_t turn;        /* items pulled in this turn */
+    uint32_t calls;       /* pushes and pulls, to look at the wire every few of them */
+    uint64_t moved_bytes; /* since this rank last gave way to others */
+    uint32_t idle;        /* advances that found nothing to do */
+    uint32_t moved;       /* pushes and pulls since the last advance */
     struct waiter waiter;
 };
 
@@ -146,6 +149,7 @@ int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_m
 void peers_close(struct peers *peers);
 void peers_reset(struct peers *peers);
 int peers_missing(const struct peers *peers);
+bool peers_sending(const struct peers *peers);
 /* All that the peers sent was handed out, and what we sent is complete on our side. */
 bool peers_drained(const struct peers *peers);
 bool peers_sent(const struct peers *peers);

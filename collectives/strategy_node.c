@@ -258,6 +258,16 @@ static int node_finish(struct sstar_aggregator *a)
     return waiting;
 }
 
+static bool node_sending(struct sstar_aggregator *a)
+{
+    for (int other = 0; other < a->nodes; other++) {
+        const struct gateway *g = per_node(a)->channel[other].gateway;
+        if (g && g->first_under_way != g->after_under_way)
+            return true;
+    }
+    return false;
+}
+
 /* The first rank of a node of which one has not ended: which one only its gateway knows. */
 static int node_missing(struct sstar_aggregator *a)
 {
@@ -297,6 +307,7 @@ const struct strategy strategy_node = {
     .progress = node_progress,
     .pull = node_pull,
     .finish = node_finish,
+    .sending = node_sending,
     .missing = node_missing,
     .reset = node_reset,
     .close = node_close,

@@ -189,6 +189,11 @@ static int none_finish(struct sstar_aggregator *a)
     return waiting || !peers_sent(peers) || !peers_drained(peers);
 }
 
+static bool none_sending(struct sstar_aggregator *a)
+{
+    return peers_sending(((struct none *)a->state)->peers);
+}
+
 static int none_missing(struct sstar_aggregator *a)
 {
     return peers_missing(((struct none *)a->state)->peers);
@@ -208,6 +213,7 @@ const struct strategy strategy_none = {
     .progress = none_progress,
     .pull = none_pull,
     .finish = none_finish,
+    .sending = none_sending,
     .missing = none_missing,
     .reset = none_reset,
     .close = none_close,

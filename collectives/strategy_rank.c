@@ -217,6 +217,11 @@ static int rank_finish(struct sstar_aggregator *a)
     return waiting || !peers_sent(state->peers) || !peers_drained(state->peers);
 }
 
+static bool rank_sending(struct sstar_aggregator *a)
+{
+    return peers_sending(((struct per_rank *)a->state)->peers);
+}
+
 static int rank_missing(struct sstar_aggregator *a)
 {
     return peers_missing(((struct per_rank *)a->state)->peers);
@@ -236,6 +241,7 @@ const struct strategy strategy_rank = {
     .progress = rank_progress,
     .pull = rank_pull,
     .finish = rank_finish,
+    .sending = rank_sending,
     .missing = rank_missing,
     .reset = rank_reset,
     .close = rank_close,
