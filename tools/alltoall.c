@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sstar alltoall: the aggregating all-to-all under several strategies, measured and checked. */
 #include "tools/alltoall.h"
+#include "tools/alltoall_check.h"
 #include "tools/routing.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -20,7 +21,7 @@ enum {
     OPTION_CHECK,
     OPTION_NO_CHECK,
 };
-enum { MESSAGE_BYTES_MOST = 16 << 20, CHECK_BYTES_LEAST = 8 };
+enum { MESSAGE_BYTES_MOST = 16 << 20 };
 
 static const struct argp_option options[] = {
     {.name = "strategy",

@@ -7,6 +7,7 @@
 #include "collectives/ledger.h"
 #include "collectives/model_alltoall.h"
 #include "tools/alltoall.h"
+#include "tools/alltoall_check.h"
 #include "transport/wait.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -26,80 +27,11 @@ struct run {
     int rank, ranks;
     char what[48]; /* for the progress line */
     uint32_t bytes;
-    uint64_t seed;
-    bool check;
+    struct check check;
     uint64_t *message; /* where one is put together */
     uint32_t *number;  /* [ranks]: of the next message to each */
-    /* What has come of each source's stream: a bit for each number. */
-    uint64_t *expected; /* [ranks] */
-    uint64_t *seen;
-    size_t *seen_begin; /* [ranks + 1], in words */
-    uint64_t distinct, doubled, altered, pulled;
+    uint64_t pulled;
 };
-
-/* ---- a message's words --------------------------------------------------------------------------
- */
-
-static inline uint64_t first_word(int source, int destination, uint32_t number)
-{
-    return (uint64_t)source << 48 | (uint64_t)destination << 32 | number;
-}
-
-static inline uint64_t pattern_base(uint64_t seed, uint64_t first)
-{
-    uint64_t z = (first ^ seed) + 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static inline uint64_t pattern_word(uint64_t base, size_t i)
-{
-    uint64_t z = base + i * 0xd1342543de82ef95u;
-    return z ^ (z >> 29);
-}
-
-static void write_message(struct run *r, uint64_t first)
-{
-    uint64_t base = pattern_base(r->seed, first);
-    size_t words = (r->bytes + 7) / 8;
-    r->message[0] = first;
-    for (size_t i = 1; i < words; i++)
-        r->message[i] = pattern_word(base, i);
-}
-
-static bool same_pattern(const struct run *r, const void *data, uint64_t first)
-{
-    uint64_t base = pattern_base(r->seed, first), wrong = 0;
-    const uint64_t *words = data; /* 8-byte aligned */
-    size_t n = r->bytes / 8, rest = r->bytes % 8;
-    for (size_t i = 1; i < n; i++)
-        wrong |= words[i] ^ pattern_word(base, i);
-    uint64_t last = pattern_word(base, n);
-    return !wrong && (!rest || !memcmp(words + n, &last, rest));
-}
-
-static void check_item(struct run *r, const struct sstar_item *item)
-{
-    uint64_t first;
-    if (item->bytes != r->bytes || (unsigned)item->source >= (unsigned)r->ranks) {
-        r->altered++;
-        return;
-    }
-    memcpy(&first, item->data, sizeof first);
-    uint64_t number = first & UINT32_MAX;
-    if (first != first_word(item->source, r->rank, (uint32_t)number) ||
-        number >= r->expected[item->source]) {
-        r->altered++;
-        return;
-    }
-    r->altered += !same_pattern(r, item->data, first);
-    uint64_t *word = &r->seen[r->seen_begin[item->source] + number / 64];
-    uint64_t bit = 1ull << (number % 64);
-    r->doubled += (*word & bit) != 0;
-    r->distinct += (*word & bit) == 0;
-    *word |= bit;
-}
 
 /* ---- one layer ----------------------------------------------------------------------------------
  */
@@ -108,39 +40,30 @@ static void run_free(struct run *r)
 {
     free(r->message);
     free(r->number);
-    free(r->expected);
-    free(r->seen);
-    free(r->seen_begin);
+    check_close(&r->check);
 }
 
 static int run_prepare(struct run *r, const struct plan *plan)
 {
-    size_t ranks = (size_t)r->ranks, words = 0, most = 0;
+    size_t ranks = (size_t)r->ranks;
+    uint64_t most = WARM_MESSAGES * ranks;
     for (uint32_t l = 0; l < plan->layers; l++) {
-        size_t sum = 0;
+        uint64_t sum = 0;
         for (size_t s = 0; s < ranks; s++)
-            sum += plan_matrix(plan, l)[s * ranks + (size_t)r->rank] / 64 + 1;
+            sum += plan_matrix(plan, l)[s * ranks + (size_t)r->rank];
         most = sum > most ? sum : most;
     }
-    words = most > ranks * (WARM_MESSAGES / 64 + 1) ? most : ranks * (WARM_MESSAGES / 64 + 1);
     r->message = calloc(r->bytes / 8 + 2, sizeof *r->message);
     r->number = calloc(ranks, sizeof *r->number);
-    r->expected = calloc(ranks, sizeof *r->expected);
-    r->seen = calloc(words, sizeof *r->seen);
-    r->seen_begin = calloc(ranks + 1, sizeof *r->seen_begin);
-    return r->message && r->number && r->expected && r->seen && r->seen_begin ? 0 : -ENOMEM;
+    int err = check_open(&r->check, r->rank, r->ranks, r->bytes, r->arguments->common.seed, most);
+    return r->message && r->number ? err : -ENOMEM;
 }
 
 static void expect(struct run *r, const uint64_t *matrix)
 {
-    size_t ranks = (size_t)r->ranks;
-    for (size_t s = 0; s < ranks; s++) {
-        r->expected[s] = matrix[s * ranks + (size_t)r->rank];
-        r->seen_begin[s + 1] = r->seen_begin[s] + r->expected[s] / 64 + 1;
-        r->number[s] = 0;
-    }
-    memset(r->seen, 0, r->seen_begin[ranks] * sizeof *r->seen);
-    r->distinct = r->pulled = 0;
+    check_begin(&r->check, matrix);
+    memset(r->number, 0, (size_t)r->ranks * sizeof *r->number);
+    r->pulled = 0;
 }
 
 static int pull_some(struct run *r)
@@ -149,8 +72,8 @@ static int pull_some(struct run *r)
     int got = 0;
     for (int i = 0; i < PULLS_PER_TURN && (got = sstar_pull(r->aggregator, &item)) > 0; i++) {
         r->pulled++;
-        if (r->check)
-            check_item(r, &item);
+        if (r->arguments->check)
+            check_read(&r->check, item.source, item.data, item.bytes);
     }
     return got < 0 ? got : 0;
 }
@@ -160,8 +83,8 @@ static int push_some(struct run *r, const uint16_t *to, size_t n, size_t *done)
     size_t end = *done + PUSHES_PER_TURN < n ? *done + PUSHES_PER_TURN : n;
     for (; *done < end; (*done)++) {
         int destination = to[*done];
-        if (r->check)
-            write_message(r, first_word(r->rank, destination, r->number[destination]));
+        if (r->arguments->check)
+            check_write(&r->check, r->message, destination, r->number[destination]);
         int err = sstar_push(r->aggregator, destination, r->message, r->bytes);
         if (err)
             return err;
@@ -226,13 +149,10 @@ static int run_layers(struct run *r, const struct plan *plan, enum sstar_strateg
     for (uint32_t l = 0; l < plan->layers; l++) {
         struct sstar_ledger ledger;
         size_t begin = plan->begin[l], n = plan->begin[l + 1] - begin;
-        uint64_t wanted = 0;
         expect(r, plan_matrix(plan, l));
         if (plan->layers > 1)
             snprintf(r->what, sizeof r->what, "strategy %s, layer %u of %u",
                      strategy_name(strategy), l + 1, plan->layers);
-        for (int s = 0; s < r->ranks; s++)
-            wanted += r->expected[s];
         if (l && (err = sstar_aggregator_reset(r->aggregator)))
             return err;
         if ((err = sstar_fast_barrier(r->world)))
@@ -242,13 +162,14 @@ static int run_layers(struct run *r, const struct plan *plan, enum sstar_strateg
             return err;
         told->seconds[l] = (double)(clock_ns() - begun) * 1e-9;
         /* Without the check only the number is known. */
-        uint64_t got = r->check ? r->distinct : r->pulled;
+        uint64_t wanted = check_wanted(&r->check);
+        uint64_t got = r->arguments->check ? r->check.distinct : r->pulled;
         told->lost += got < wanted ? wanted - got : 0;
         sstar_aggregator_ledger(r->aggregator, &ledger);
         ledger_add(&told->ledger, &ledger);
     }
-    told->doubled = r->doubled;
-    told->altered = r->altered;
+    told->doubled = r->check.doubled;
+    told->altered = r->check.altered;
     return 0;
 }
 
@@ -320,9 +241,7 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                     .arguments = a,
                     .rank = sstar_rank(world),
                     .ranks = sstar_size(world),
-                    .bytes = a->message_bytes,
-                    .seed = a->common.seed,
-                    .check = a->check};
+                    .bytes = a->message_bytes};
     snprintf(r.what, sizeof r.what, "strategy %s", strategy_name(strategy));
     struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
     *out = (struct outcome){.strategy = strategy, .flush_bytes = flush};
