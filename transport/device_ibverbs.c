@@ -70,7 +70,10 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
     device->context = context;
     device->port = port;
     device->device_class = soft ? "softroce" : "hardware";
-    device->arrival = soft ? ARRIVAL_IN_MEMORY : ARRIVAL_BY_COMPLETION;
+    /* No NIC promises in which order the bytes of a write land. SoftRoCE copies a packet with the
+     * kernel's memcpy, which on some processors begins at the end: seen as a message whose last
+     * bytes were there before its first. */
+    device->arrival = ARRIVAL_BY_COMPLETION;
     snprintf(device->name, sizeof device->name, "%s", name);
     snprintf(device->why, sizeof device->why,
              wanted ? "asked for by name" : "the first device with an active port");
