@@ -141,10 +141,11 @@ static void unmap(const struct sstar_world *world, void *memory, size_t bytes)
 static void segment_free(const struct sstar_world *world, struct segment *segment)
 {
     struct node_memory *node = world->node_memory;
-    /* Peers see first that the entry is void; their mappings keep the pages until they are dropped.
-     */
-    atomic_fetch_add_explicit(&node->directory->entries[segment->index].generation, 1,
-                              memory_order_release);
+    /* Peers see first that the entry is void, and drop their mappings. After a failure they may
+     * still be at work in them (one that was stopped and goes on), so then they keep them. */
+    if (!world->failed)
+        atomic_fetch_add_explicit(&node->directory->entries[segment->index].generation, 1,
+                                  memory_order_release);
     node->segments[segment->index] = NULL;
     if (node->last == segment)
         node->last = NULL;
