@@ -37,6 +37,11 @@ static const char *device_under_test(void)
     return name ? name : "softnic";
 }
 
+bool ranks_can_shape(void)
+{
+    return strcmp(device_under_test(), "softnic") == 0;
+}
+
 static int run_one(struct one_rank *one)
 {
     const struct ranks *ranks = one->ranks;
@@ -128,8 +133,8 @@ static int free_port(void)
 
 int ranks_run(const struct ranks *ranks)
 {
-    if (ranks->wire.alpha_us > 0 && strcmp(device_under_test(), "softnic") != 0)
-        return 0; /* only softnic has a wire that can be shaped */
+    if (ranks->wire.alpha_us > 0 && !ranks_can_shape())
+        return 0;
     struct one_rank all[64];
     char token[64];
     struct timespec now;

@@ -35,6 +35,8 @@ void ranks_expect(const struct ranks *ranks);
 void ranks_expect_both(struct ranks ranks);
 /* A wire on which arrival is learnt by completion. */
 extern const struct sstar_wire ranks_shaped;
+/* Whether the device under test has one; a world that wants one where there is none is not run. */
+bool ranks_can_shape(void);
 /* From now on the device of this world lacks ibv_wr_*. */
 int use_plain_device(struct sstar_world *world);
 

@@ -381,7 +381,7 @@ static void test_death(void **state)
 {
     (void)state;
     for (int per_node = 1; per_node <= 4; per_node *= 2)
-        for (int shaped = 0; shaped < 2; shaped++)
+        for (int shaped = 0; shaped <= ranks_can_shape(); shaped++)
             assert_int_equal(
                 ranks_run(&(struct ranks){.size = 4,
                                           .ranks_per_node = per_node,

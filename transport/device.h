@@ -26,6 +26,7 @@ struct device {
     union ibv_gid gid;
     uint32_t max_inline; /* bytes that a queue pair of ours takes inline */
     enum arrival arrival;
+    bool has_wr_api;       /* ibv_wr_* may be used */
     bool coherent_atomics; /* the NIC's atomics and the CPU's may meet on one word */
     struct sstar_wire wire;
     int tick_fd; /* timer that moves the links on while the rank waits in the control plane */

@@ -68,6 +68,8 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
     }
     bool soft = is_softroce(name);
     device->context = context;
+    /* rxe before rdma-core 64 takes the first length of a list for all of them. */
+    device->has_wr_api = !soft;
     device->port = port;
     device->device_class = soft ? "softroce" : "hardware";
     /* No NIC promises in which order the bytes of a write land. SoftRoCE copies a packet with the

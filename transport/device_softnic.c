@@ -43,7 +43,7 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     bool shaped = given->alpha_us > 0 || given->gap_us > 0 || given->beta_gbps > 0;
     device->device_class = shaped ? "softnic-shaped" : "softnic";
     device->arrival = shaped ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
-    device->coherent_atomics = true;
+    device->coherent_atomics = device->has_wr_api = true;
     snprintf(device->name, sizeof device->name, "softnic");
     snprintf(device->why, sizeof device->why, "%s",
              wanted   ? "asked for by name"

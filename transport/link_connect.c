@@ -63,7 +63,8 @@ static void qp_create(struct sstar_links *links, struct rc_qp *q, struct ibv_qp_
         .pd = links->device->pd,
         .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                           IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
-    q->qp = verbs->create_qp_ex(links->device->context, &ex);
+    if (links->device->has_wr_api)
+        q->qp = verbs->create_qp_ex(links->device->context, &ex);
     q->ex = q->qp ? verbs->qp_to_qp_ex(q->qp) : NULL;
     if (q->qp)
         return;

@@ -16,21 +16,6 @@ static void stage_end(struct sstar_world *world, uint64_t *total_ns, uint64_t be
         *total_ns += clock_ns() - begun;
 }
 
-/* Pieces are put together here: on rxe, before rdma-core 64, ibv_wr_set_inline_data_list forgets
- * their lengths and an empty message is sent. */
-static void inline_set(struct ibv_qp_ex *ex, const struct rc_op *op)
-{
-    void *first = (void *)(uintptr_t)op->sge[0].addr;
-    char together[RC_MAX_INLINE];
-    if (op->n_sge == 1) {
-        ibv_wr_set_inline_data(ex, first, op->bytes);
-        return;
-    }
-    for (uint32_t i = 0, at = 0; i < (uint32_t)op->n_sge; at += op->sge[i].length, i++)
-        memcpy(together + at, (void *)(uintptr_t)op->sge[i].addr, op->sge[i].length);
-    ibv_wr_set_inline_data(ex, together, op->bytes);
-}
-
 static void build_in_queue(struct rc_qp *q, const struct rc_op *op, bool inline_data)
 {
     struct ibv_qp_ex *ex = q->ex;
@@ -48,12 +33,16 @@ static void build_in_queue(struct rc_qp *q, const struct rc_op *op, bool inline_
         ibv_wr_rdma_write(ex, op->rkey, op->remote_address);
         break;
     }
-    if (op->is_word)
+    if (op->is_word) {
         ibv_wr_set_inline_data(ex, (void *)&op->word, sizeof op->word);
-    else if (inline_data)
-        inline_set(ex, op);
-    else
+    } else if (inline_data) {
+        struct ibv_data_buf list[RC_MAX_SGE];
+        for (int i = 0; i < op->n_sge; i++)
+            list[i] = (struct ibv_data_buf){(void *)(uintptr_t)op->sge[i].addr, op->sge[i].length};
+        ibv_wr_set_inline_data_list(ex, (size_t)op->n_sge, list);
+    } else {
         ibv_wr_set_sge_list(ex, (size_t)op->n_sge, op->sge);
+    }
 }
 
 static void build_in_chain(struct rc_chain *chain, const struct rc_op *op, uint64_t wr_id,
@@ -147,8 +136,8 @@ static void build(struct sstar_link *link, struct rc_qp *q, const struct rc_op *
         q->unsignalled = 0;
         q->ticket_unsignalled = false;
     }
-    bool inline_data = op->inline_data && op->n_sge > 0 &&
-                       op->bytes <= link->links->device->max_inline && op->bytes <= RC_MAX_INLINE;
+    bool inline_data =
+        op->inline_data && op->n_sge > 0 && op->bytes <= link->links->device->max_inline;
     uint64_t wr_id = wr_id_of(link, q->index, position);
     if (q->ex) {
         if (!q->started)

@@ -12,7 +12,7 @@
 #include "transport/links.h"
 #include <endian.h>
 
-enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64, RC_MAX_INLINE = 256 };
+enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64 };
 /* A dead peer is noticed after 4.096 us * 2^timeout * (retries + 1): half a second; NICs that round
  * the timeout up take up to four times that. */
 enum { RC_ACK_TIMEOUT = 14, RC_RETRY_COUNT = 6 };
