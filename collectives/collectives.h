@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sstar collectives: AllReduce, an aggregating all-to-all, and what they should cost.
  *
@@ -33,9 +34,9 @@ static inline double sstar_s_star_rate_bytes(const struct sstar_cost *c)
 {
     return c->gap_us * c->beta_gbps * 1e3;
 }
-/* Measure quickly (tens of milliseconds) between one rank of each of two nodes and tell all ranks the
- * same figures; between two ranks of one node if there is one node only. All zero for a world of one
- * rank, which has no wire. Collective. */
+/* Measure quickly (tens of milliseconds) between one rank of each of two nodes and tell all ranks
+ * the same figures; between two ranks of one node if there is one node only. All zero for a world
+ * of one rank, which has no wire. Collective. */
 SSTAR_API int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost);
 
 /* ---- AllReduce ----------------------------------------------------------------------------- */
@@ -46,7 +47,8 @@ enum sstar_op { SSTAR_SUM, SSTAR_MIN, SSTAR_MAX };
 enum sstar_algorithm { SSTAR_AUTO, SSTAR_RING, SSTAR_HIERARCHICAL };
 
 SSTAR_API size_t sstar_type_bytes(enum sstar_type type);
-SSTAR_API const char *sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "int64" */
+SSTAR_API const char *
+sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "int64" */
 SSTAR_API const char *sstar_op_name(enum sstar_op op);
 SSTAR_API const char *sstar_algorithm_name(enum sstar_algorithm algorithm);
 
@@ -57,7 +59,8 @@ struct sstar_allreduce_attr {
 };
 struct sstar_allreduce;
 /* Open the links that the algorithm needs. Collective. */
-SSTAR_API int sstar_allreduce_open(struct sstar_world *world, const struct sstar_allreduce_attr *attr,
+SSTAR_API int sstar_allreduce_open(struct sstar_world *world,
+                                   const struct sstar_allreduce_attr *attr,
                                    struct sstar_allreduce **plan);
 SSTAR_API void sstar_allreduce_close(struct sstar_allreduce *plan);
 /* Reduce `count` elements of every rank's `send` into every rank's `recv` (send == recv: in place).
@@ -70,10 +73,11 @@ SSTAR_API int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send
 /* The same with the plan for SSTAR_AUTO kept in the world. */
 SSTAR_API int sstar_allreduce(struct sstar_world *world, const void *send, void *recv, size_t count,
                               enum sstar_type type, enum sstar_op op);
-/* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h with
- * the node map of the world, local work free. */
+/* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h
+ * with the node map of the world, local work free. */
 SSTAR_API int sstar_allreduce_price(const struct sstar_allreduce *plan, size_t count,
-                                    enum sstar_type type, const struct sstar_cost *cost, double *us);
+                                    enum sstar_type type, const struct sstar_cost *cost,
+                                    double *us);
 
 /* ---- the aggregating all-to-all ------------------------------------------------------------- */
 
@@ -82,12 +86,13 @@ enum sstar_strategy { SSTAR_NONE, SSTAR_PER_RANK, SSTAR_PER_NODE };
 struct sstar_aggregator_attr {
     enum sstar_strategy strategy;
     uint32_t max_item_bytes; /* largest message */
-    uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*, measured */
-    double max_age_us;       /* and at this age of its first message, while ranks call; 0: no bound */
-    uint32_t queue_pairs;    /* 0: the world's default */
-    uint32_t buffer_bytes;   /* room for messages under way, of each kind and pair; 0: chosen */
-    /* For the ledger's exact counts past these sizes; 0: from `flush_bytes` 0 or the imposed wire, if
-     * they are known from there, else not counted. */
+    uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*,
+                                measured */
+    double max_age_us;     /* and at this age of its first message, while ranks call; 0: no bound */
+    uint32_t queue_pairs;  /* 0: the world's default */
+    uint32_t buffer_bytes; /* room for messages under way, of each kind and pair; 0: chosen */
+    /* For the ledger's exact counts past these sizes; 0: from `flush_bytes` 0 or the imposed wire,
+     * if they are known from there, else not counted. */
     double s_star_bytes, s_star_rate_bytes;
 };
 struct sstar_aggregator;
@@ -98,14 +103,17 @@ struct sstar_item {
 };
 
 /* Collective. */
-SSTAR_API int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+SSTAR_API int sstar_aggregator_open(struct sstar_world *world,
+                                    const struct sstar_aggregator_attr *attr,
                                     struct sstar_aggregator **aggregator);
 SSTAR_API void sstar_aggregator_close(struct sstar_aggregator *aggregator);
 /* Start again after all were done (advance returned 0). Collective. */
 SSTAR_API int sstar_aggregator_reset(struct sstar_aggregator *aggregator);
-/* Hand over a message for rank `to` (itself included). It is copied. Messages from one rank to another
- * arrive in the order of pushing. -EAGAIN: full; pull what has arrived, advance, and push again. */
-SSTAR_API int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data, uint32_t bytes);
+/* Hand over a message for rank `to` (itself included). It is copied. Messages from one rank to
+ * another arrive in the order of pushing. -EAGAIN: full; pull what has arrived, advance, and push
+ * again. */
+SSTAR_API int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data,
+                         uint32_t bytes);
 /* 1 and the next message that has arrived, 0 if there is none now, or a negative errno. */
 SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item);
 /* Move messages on; `done`: this rank will push no more. 1: go on pulling and advancing; 0: every
@@ -118,14 +126,20 @@ struct sstar_past {
     double bytes;
     uint64_t wire_messages, messages, message_bytes;
 };
-enum { SSTAR_PAST_S_STAR, SSTAR_PAST_4_S_STAR, SSTAR_PAST_9_S_STAR, SSTAR_PAST_S_STAR_RATE, SSTAR_PASTS };
+enum {
+    SSTAR_PAST_S_STAR,
+    SSTAR_PAST_4_S_STAR,
+    SSTAR_PAST_9_S_STAR,
+    SSTAR_PAST_S_STAR_RATE,
+    SSTAR_PASTS
+};
 
-/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. With `node` the wire
- * messages of a node stand in the ledgers of its gateways. */
+/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. With `node` the
+ * wire messages of a node stand in the ledgers of its gateways. */
 struct sstar_ledger {
-    uint64_t messages, message_bytes;             /* pushed */
-    uint64_t cross_messages, cross_bytes;         /* of these, to other nodes (payload) */
-    uint64_t wire_messages, wire_bytes;           /* sent across nodes, headers included */
+    uint64_t messages, message_bytes;     /* pushed */
+    uint64_t cross_messages, cross_bytes; /* of these, to other nodes (payload) */
+    uint64_t wire_messages, wire_bytes;   /* sent across nodes, headers included */
     /* Wire messages by size class: class i holds sizes in [2^(i/4), 2^((i+1)/4)); and the messages
      * and payload bytes that travelled in them. */
     uint64_t wire_class[128], wire_class_messages[128], wire_class_bytes[128];
@@ -137,7 +151,8 @@ struct sstar_ledger {
     uint64_t copied_bytes; /* by this rank, while pushing, gathering and handing out */
     uint64_t full;         /* pushes refused with -EAGAIN */
 };
-SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator, struct sstar_ledger *out);
+SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator,
+                                       struct sstar_ledger *out);
 
 #ifdef __cplusplus
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * One record, three faces: a table on stdout, --json, --csv. Private to tools.
  *

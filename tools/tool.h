@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * What every subcommand shares: the table of commands, common options, starting its own ranks.
  * Private to tools.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * Messages over a link: the slots that collectives and the aggregator are built on. Private.
  *
@@ -41,7 +42,8 @@ struct piece {
     const void *data;
     uint32_t bytes;
 };
-int link_send(struct sstar_link *link, const struct piece *pieces, int n, int flags, uint64_t *ticket);
+int link_send(struct sstar_link *link, const struct piece *pieces, int n, int flags,
+              uint64_t *ticket);
 
 /* The next message, if it has arrived (does not poll completions: sstar_links_progress does; for
  * links in memory and devices with arrival in memory it looks at the slot itself). 1, 0, or -errno.

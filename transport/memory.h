@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * Memory that the ranks of a node share. Private.
  *
@@ -20,6 +21,7 @@ void node_memory_close(struct sstar_world *world);
 void *memory_peer(struct sstar_world *world, int rank, uint64_t address, size_t bytes);
 /* The region of our own sstar_alloc memory that holds `memory`, registered on first use; NULL if
  * it is other memory (then *error is 0) or registering failed (then *error is negative). */
-struct sstar_region *memory_region(struct sstar_world *world, const void *memory, size_t bytes, int *error);
+struct sstar_region *memory_region(struct sstar_world *world, const void *memory, size_t bytes,
+                                   int *error);
 
 #endif

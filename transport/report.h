@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * Who decides that something is an error says so once: log and the sentence of the last failure.
  */

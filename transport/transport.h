@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sstar transport: a world of ranks, links between them, and one-sided puts that raise a signal.
  *
@@ -30,31 +31,39 @@ struct sstar_wire {
     double beta_gbps;
 };
 
-enum sstar_log_level { SSTAR_LOG_NONE, SSTAR_LOG_VERSION, SSTAR_LOG_WARN, SSTAR_LOG_INFO, SSTAR_LOG_TRACE };
+enum sstar_log_level {
+    SSTAR_LOG_NONE,
+    SSTAR_LOG_VERSION,
+    SSTAR_LOG_WARN,
+    SSTAR_LOG_INFO,
+    SSTAR_LOG_TRACE
+};
 
 /*
  * Everything that can be set, read once by sstar_config_init(). A caller may change members
  * between that and sstar_world_open(). docs/running.md lists the variables.
  */
 struct sstar_config {
-    /* Who we are; from the launcher's environment, all from the same launcher. size 1 without one. */
+    /* Who we are; from the launcher's environment, all from the same launcher. size 1 without one.
+     */
     int rank;
     int size;
-    char launcher[16];         /* "sstar", "torchrun", "openmpi", "pmix", "mpich", "slurm", "flux", "none" */
+    char
+        launcher[16]; /* "sstar", "torchrun", "openmpi", "pmix", "mpich", "slurm", "flux", "none" */
     char root_host[256];       /* MASTER_ADDR; "127.0.0.1" if size is 1 or all ranks are local */
     char root_host_origin[32]; /* the variable that it was read from */
     int root_port;             /* MASTER_PORT + 1 */
-    char token[65];            /* SSTAR_TOKEN or the launcher's job id; ranks of other jobs are refused */
-    int ranks_per_node;        /* SSTAR_RANKS_PER_NODE: virtual nodes of so many ranks; 0: real nodes */
-    bool port_per_rank;        /* SSTAR_PORTS=node|rank: ranks of a node share a softnic port, or not */
-    struct sstar_wire wire;    /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
-    char ib_dev[64];           /* SSTAR_IB_HCA: device name, or "" for automatic, or "softnic" */
-    int gid_index;             /* SSTAR_IB_GID_INDEX, -1: automatic */
-    int queue_pairs;           /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
-    double timeout_s;          /* SSTAR_TIMEOUT, default 60 */
-    char socket_ifname[64];    /* SSTAR_SOCKET_IFNAME */
+    char token[65];     /* SSTAR_TOKEN or the launcher's job id; ranks of other jobs are refused */
+    int ranks_per_node; /* SSTAR_RANKS_PER_NODE: virtual nodes of so many ranks; 0: real nodes */
+    bool port_per_rank; /* SSTAR_PORTS=node|rank: ranks of a node share a softnic port, or not */
+    struct sstar_wire wire; /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
+    char ib_dev[64];        /* SSTAR_IB_HCA: device name, or "" for automatic, or "softnic" */
+    int gid_index;          /* SSTAR_IB_GID_INDEX, -1: automatic */
+    int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
+    double timeout_s;       /* SSTAR_TIMEOUT, default 60 */
+    char socket_ifname[64]; /* SSTAR_SOCKET_IFNAME */
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
-    char log_file[256];        /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
+    char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
     /* For sstar_config_describe: the variable each setting was read from, and a check of its value
      * then, by which a later change is known. */
     char origins[16][28];
@@ -67,14 +76,16 @@ SSTAR_API int sstar_config_init(struct sstar_config *config, char *error, size_t
 /* Number of settings, and the i-th as text: its variable, value and origin ("default", the name of
  * the variable it was read from, or "caller" if it was changed since). */
 SSTAR_API int sstar_config_count(void);
-SSTAR_API void sstar_config_describe(const struct sstar_config *config, int i, const char **variable,
-                                     char *value, size_t value_size, const char **origin);
+SSTAR_API void sstar_config_describe(const struct sstar_config *config, int i,
+                                     const char **variable, char *value, size_t value_size,
+                                     const char **origin);
 
 /* ---- the world ----------------------------------------------------------------------------- */
 
 struct sstar_world;
 
-/* Meet the other ranks. Collective. On failure *world is untouched and the sentence is in `error`. */
+/* Meet the other ranks. Collective. On failure *world is untouched and the sentence is in `error`.
+ */
 SSTAR_API int sstar_world_open(struct sstar_world **world, const struct sstar_config *config,
                                char *error, size_t error_size);
 /* Leave. Collective when the world has not failed (others learn that we left in good order).
@@ -100,7 +111,8 @@ SSTAR_API uint64_t sstar_now_ns(const struct sstar_world *world);
  * size * bytes, rank by rank; alltoall sends block r of `send` to rank r. */
 SSTAR_API int sstar_barrier(struct sstar_world *world);
 SSTAR_API int sstar_allgather(struct sstar_world *world, const void *mine, size_t bytes, void *all);
-SSTAR_API int sstar_alltoall_blocks(struct sstar_world *world, const void *send, size_t bytes, void *recv);
+SSTAR_API int sstar_alltoall_blocks(struct sstar_world *world, const void *send, size_t bytes,
+                                    void *recv);
 /* A barrier through memory inside nodes and through links across them: microseconds, not TCP. */
 SSTAR_API int sstar_fast_barrier(struct sstar_world *world);
 
@@ -125,7 +137,8 @@ struct sstar_remote_region {
 SSTAR_API int sstar_register(struct sstar_world *world, void *memory, size_t size_bytes,
                              struct sstar_region **region);
 SSTAR_API int sstar_deregister(struct sstar_region *region);
-SSTAR_API void sstar_region_describe(const struct sstar_region *region, struct sstar_remote_region *out);
+SSTAR_API void sstar_region_describe(const struct sstar_region *region,
+                                     struct sstar_remote_region *out);
 
 /* ---- links --------------------------------------------------------------------------------- */
 
@@ -133,11 +146,11 @@ struct sstar_links; /* the links that were opened together; they share one compl
 struct sstar_link;  /* to one peer: k queue pairs through the NIC, or memory inside a node */
 
 struct sstar_link_attr {
-    uint32_t queue_pairs;  /* 0: the world's default; links inside a node have none */
-    uint32_t slots;        /* messages under way in one direction, a power of two; 0: 64 */
-    uint32_t slot_bytes;   /* largest message; 0: no message slots, only puts */
-    uint32_t puts;         /* one-sided operations under way at most; 0: 64 */
-    bool through_nic;      /* use the NIC even to peers of the same node */
+    uint32_t queue_pairs; /* 0: the world's default; links inside a node have none */
+    uint32_t slots;       /* messages under way in one direction, a power of two; 0: 64 */
+    uint32_t slot_bytes;  /* largest message; 0: no message slots, only puts */
+    uint32_t puts;        /* one-sided operations under way at most; 0: 64 */
+    bool through_nic;     /* use the NIC even to peers of the same node */
 };
 
 /* Connect to `peers`. Collective: every rank calls, possibly with no peers, and if a names b then b
@@ -163,16 +176,16 @@ enum {
  * puts of one link may arrive in any order (they take turns on its queue pairs).
  * `region` is the region that holds the local memory. A get takes no SSTAR_SIGNAL.
  */
-SSTAR_API int sstar_put(struct sstar_link *link, const struct sstar_region *region, const void *source,
-                        const struct sstar_remote_region *remote, uint64_t offset, size_t bytes,
-                        int flags, uint64_t *ticket);
-SSTAR_API int sstar_get(struct sstar_link *link, const struct sstar_region *region, void *destination,
-                        const struct sstar_remote_region *remote, uint64_t offset, size_t bytes,
-                        int flags, uint64_t *ticket);
+SSTAR_API int sstar_put(struct sstar_link *link, const struct sstar_region *region,
+                        const void *source, const struct sstar_remote_region *remote,
+                        uint64_t offset, size_t bytes, int flags, uint64_t *ticket);
+SSTAR_API int sstar_get(struct sstar_link *link, const struct sstar_region *region,
+                        void *destination, const struct sstar_remote_region *remote,
+                        uint64_t offset, size_t bytes, int flags, uint64_t *ticket);
 /* Adds to an aligned 64-bit word; the value before is written to *before (registered memory). */
-SSTAR_API int sstar_fetch_add(struct sstar_link *link, const struct sstar_region *region, uint64_t *before,
-                              const struct sstar_remote_region *remote, uint64_t offset, uint64_t add,
-                              int flags, uint64_t *ticket);
+SSTAR_API int sstar_fetch_add(struct sstar_link *link, const struct sstar_region *region,
+                              uint64_t *before, const struct sstar_remote_region *remote,
+                              uint64_t offset, uint64_t add, int flags, uint64_t *ticket);
 /* Ring for what was built with SSTAR_MORE. */
 SSTAR_API int sstar_link_ring(struct sstar_link *link);
 /* True when the operation with this ticket, and all before it, are complete on our side. */
@@ -187,22 +200,23 @@ SSTAR_API int sstar_signal_wait(struct sstar_link *link, uint64_t count);
 /* ---- counters ------------------------------------------------------------------------------ */
 
 struct sstar_counters {
-    uint64_t wqes;      /* work requests built */
-    uint64_t doorbells; /* rings */
-    uint64_t cqes;      /* completions seen */
-    uint64_t bytes;     /* payload bytes sent through the NIC */
-    uint64_t messages;  /* messages and puts sent, through the NIC */
+    uint64_t wqes;                        /* work requests built */
+    uint64_t doorbells;                   /* rings */
+    uint64_t cqes;                        /* completions seen */
+    uint64_t bytes;                       /* payload bytes sent through the NIC */
+    uint64_t messages;                    /* messages and puts sent, through the NIC */
     uint64_t local_messages, local_bytes; /* inside the node, through memory */
-    uint64_t credits;   /* wire messages that carried nothing but flow control */
-    uint64_t stalls;    /* times there was no credit or no place in a queue */
+    uint64_t credits;                     /* wire messages that carried nothing but flow control */
+    uint64_t stalls;                      /* times there was no credit or no place in a queue */
     /* Time, only while sstar_counters_timed(world, true): ns building, ringing, polling. */
     uint64_t build_ns, ring_ns, poll_ns;
 };
 SSTAR_API void sstar_counters_read(const struct sstar_world *world, struct sstar_counters *out);
 SSTAR_API void sstar_counters_timed(struct sstar_world *world, bool on);
 
-/* The device in use: its name, its class ("hardware", "softroce", "softnic", "softnic-shaped"; "memory"
- * for a world of one node that has opened none), GID as text with index and type, why that GID. */
+/* The device in use: its name, its class ("hardware", "softroce", "softnic", "softnic-shaped";
+ * "memory" for a world of one node that has opened none), GID as text with index and type, why that
+ * GID. */
 struct sstar_device_info {
     char name[64];
     char device_class[24];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * The verbs seam: everything above it speaks to a NIC through this table and in no other way.
  *

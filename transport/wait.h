@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * One clock, one wait. All time comes from clock_ns; all waiting is a loop around wait_step:
  *
@@ -29,8 +30,8 @@ static inline uint64_t clock_ns(void)
 
 struct waiter {
     struct sstar_world *world;
-    const char *what;  /* static text: "a credit", "allreduce chunk" */
-    int peer;          /* -1: nobody in particular */
+    const char *what; /* static text: "a credit", "allreduce chunk" */
+    int peer;         /* -1: nobody in particular */
     uint64_t sequence;
     uint64_t started_ns, deadline_ns; /* 0 until the first slow look */
     uint64_t looked_ns;               /* the last one: a long gap since is not the others' fault */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * What hangs off a world. Private to the project; each member is the business of the file named.
  */
@@ -35,7 +36,7 @@ struct sstar_world {
     struct barrier *barrier;         /* barrier.c */
     struct sstar_counters counters;
     bool timed;
-    void *collectives;               /* collectives/: cached plans */
+    void *collectives; /* collectives/: cached plans */
     void (*collectives_close)(struct sstar_world *world);
 };
 
@@ -43,7 +44,8 @@ struct sstar_world {
 int world_fail(struct sstar_world *world, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ---- control plane (control.c) ---------------------------------------------------------------- */
+/* ---- control plane (control.c) ----------------------------------------------------------------
+ */
 
 /* Look at sockets, pidfds and async events without blocking; marks the world failed when a rank
  * died. 0 or world->failed. Costs a memory read when nothing happened (io_uring). */

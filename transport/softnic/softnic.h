@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * softnic: a NIC in user space that speaks verbs.
  *
@@ -32,11 +33,11 @@ struct softnic_wire {
 };
 
 struct softnic_attr {
-    const char *port_name;            /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
-    const struct softnic_wire *wire;  /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
-    uint64_t (*now_ns)(void *clock);  /* NULL: CLOCK_MONOTONIC. All openers must agree. */
+    const char *port_name;           /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
+    const struct softnic_wire *wire; /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
+    uint64_t (*now_ns)(void *clock); /* NULL: CLOCK_MONOTONIC. All openers must agree. */
     void *clock;
-    char *error;                      /* NULL, or where a sentence goes when opening fails */
+    char *error; /* NULL, or where a sentence goes when opening fails */
     size_t error_size;
 };
 
