@@ -195,6 +195,26 @@ static int check_shape(const struct common_options *common, int ranks, const cha
     return 0;
 }
 
+/* Where every rank can have a core of its own it gets one: two that spin on the same core cost each
+ * other far more than what is measured. Only ranks of our own launcher, all on this machine. After
+ * the world is open, which counts the cores that it may use. */
+static void take_core(const struct sstar_config *config)
+{
+    cpu_set_t allowed, mine;
+    int nth = config->rank;
+    if (strcmp(config->launcher, "sstar") != 0 || sched_getaffinity(0, sizeof(allowed), &allowed) ||
+        config->size > CPU_COUNT(&allowed))
+        return;
+    CPU_ZERO(&mine);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || nth--)
+            continue;
+        CPU_SET(cpu, &mine);
+        sched_setaffinity(0, sizeof(mine), &mine); /* as good as it gets */
+        return;
+    }
+}
+
 static int start(struct common_options *common, int default_ranks, int argc, char **argv,
                  struct sstar_world **world)
 {
@@ -216,6 +236,7 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
         fprintf(stderr, "%s: %s\n", argv[0], error);
         return EXIT_FAILURE;
     }
+    take_core(config);
     return 0;
 }
 
@@ -225,20 +246,4 @@ int common_start(struct common_options *common, int default_ranks, int argc, cha
     *world = NULL;
     *exit_status = start(common, default_ranks, argc, argv, world);
     return *exit_status;
-}
-
-bool common_take_core(const struct common_options *common, int nth)
-{
-    cpu_set_t allowed, mine;
-    if (strcmp(common->config.launcher, "sstar") != 0 ||
-        sched_getaffinity(0, sizeof(allowed), &allowed) || nth >= CPU_COUNT(&allowed))
-        return false;
-    CPU_ZERO(&mine);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || nth--)
-            continue;
-        CPU_SET(cpu, &mine);
-        return !sched_setaffinity(0, sizeof(mine), &mine);
-    }
-    return false;
 }

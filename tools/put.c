@@ -374,7 +374,6 @@ static int put_main(int argc, char **argv)
                                .post_list = a.post_list,
                                .tx_depth = a.tx_depth,
                                .max_bytes = a.all ? ALL_LAST_BYTES : a.bytes}};
-    common_take_core(&a.common, sstar_rank(world));
     run.rows = sstar_rank(world) == 0 ? json_array() : NULL;
     int err = run_put(&run, &status);
     if (err && *sstar_last_error(world))

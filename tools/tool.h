@@ -47,11 +47,6 @@ int common_init(struct common_options *options);
 int common_start(struct common_options *options, int default_ranks, int argc, char **argv,
                  struct sstar_world **world, int *exit_status);
 
-/* Two ranks that poll on one core would time the scheduler: stay on the nth core that we may use.
- * Only where sstar started the ranks: a launcher has its own idea of where they run. To be called
- * when the world is open. Whether it was done. */
-bool common_take_core(const struct common_options *options, int nth);
-
 /* A size with K, M or G (powers of two), a whole number, a real number, the wire triple: 0, or
  * -EINVAL; the whole text must be used up. */
 int parse_size(const char *text, uint64_t *value);
