@@ -19,7 +19,9 @@ enum {
     LOOK_STEPS = 64,
     YIELDS_PER_LOOK = 8,
 };
-static const uint64_t spin_ns = 50 * 1000;
+/* A yield costs half a microsecond where nobody else wants the core, so it comes soon: two ranks
+ * that the kernel put on one core would otherwise spin at each other. */
+static const uint64_t spin_ns = 10 * 1000;
 static const uint64_t yield_ns = 20 * 1000 * 1000;
 static const uint64_t short_nap_ns = 200 * 1000 * 1000;
 static const uint64_t warn_ns = 5ull * 1000 * 1000 * 1000;
