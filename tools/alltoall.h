@@ -18,8 +18,10 @@ struct alltoall_arguments {
     uint32_t experts;     /* 0: as the file says */
     uint32_t flush_bytes; /* 0: 4*S* */
     double max_age_us;
+    uint32_t repeat; /* every strategy so many times, in turn; the median counts */
     bool per_layer, check;
 };
+enum { MOST_REPEATS = 99 };
 
 /* The messages of this rank, in the order of sending, and how many everybody sends whom. */
 struct plan {
@@ -44,7 +46,7 @@ struct outcome {
     enum sstar_strategy strategy;
     double seconds, predicted_seconds;
     uint32_t flush_bytes;
-    uint64_t lost, doubled, altered;
+    uint64_t lost, doubled, altered; /* in all repeats together */
     struct sstar_ledger ledger;
 };
 /* alltoall_run.c. Collective. */
