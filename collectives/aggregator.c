@@ -60,7 +60,8 @@ static int map_ranks(struct sstar_aggregator *a)
 static int choose_flush(struct sstar_aggregator *a, const struct sstar_aggregator_attr *attr)
 {
     const struct sstar_wire *wire = &a->world->config.wire;
-    struct sstar_cost cost = {wire->alpha_us, wire->gap_us, wire->beta_gbps};
+    struct sstar_cost cost = {
+        .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
     if (attr->flush_bytes == 0 && cost.beta_gbps <= 0 && a->nodes > 1) {
         int err = sstar_measure_cost(a->world, &cost);
         if (err)

@@ -56,7 +56,8 @@ static void settle(struct sstar_allreduce *plan, const struct sstar_allreduce_at
     plan->slice_given = attr->slice_bytes != 0;
     plan->slot_bytes = plan->slice_given ? attr->slice_bytes / 8 * 8 : PLAN_SLOT_BYTES;
     plan->cost_known = wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
-    plan->cost = (struct sstar_cost){wire->alpha_us, wire->gap_us, wire->beta_gbps};
+    plan->cost = (struct sstar_cost){
+        .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
     plan->kernels = reduce_best();
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an open AllReduce holds. Private to allreduce.c, execute.c and slices.c. */
+/* What an open AllReduce holds. Private to allreduce.c, execute.c, overhead.c and
+ * slices.c. */
 #ifndef SSTAR_COLLECTIVES_ALLREDUCE_PLAN_H
 #define SSTAR_COLLECTIVES_ALLREDUCE_PLAN_H
 
@@ -38,5 +39,9 @@ bool plan_leaves_waiting(const struct sstar_allreduce *plan, const struct schedu
                          size_t element_bytes);
 
 int execute_schedule(struct sstar_allreduce *plan, const struct node_job *job);
+
+/* Between two looks at a condition: move the plan's links on, and wait if nothing moved. */
+struct waiter;
+int plan_turn(struct sstar_allreduce *plan, struct waiter *w);
 
 #endif

@@ -25,6 +25,10 @@ struct sstar_cost {
     double alpha_us;
     double gap_us;
     double beta_gbps; /* 1e9 bytes per second */
+    /* What the ranks add to it, for AllReduce; 0 unless measured (sstar_measure_overhead). */
+    double overhead_us; /* o: from a message being there until the rank that receives it has acted
+                           on it; waiting for a core counts */
+    double node_us;     /* one step of a node's ranks through their memory, of no bytes */
 };
 static inline double sstar_s_star_bytes(const struct sstar_cost *c)
 {
@@ -73,8 +77,13 @@ SSTAR_API int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send
 /* The same with the plan for SSTAR_AUTO kept in the world. */
 SSTAR_API int sstar_allreduce(struct sstar_world *world, const void *send, void *recv, size_t count,
                               enum sstar_type type, enum sstar_op op);
+/* Set overhead_us and node_us of a cost whose other members say what the wire is: from an exchange
+ * of small messages of all ranks with their neighbours, and from the plan's node steps, within 0.1
+ * s on a wire of up to 1 ms. The same figures on all ranks. Collective; all give the same cost. */
+SSTAR_API int sstar_measure_overhead(struct sstar_allreduce *plan, struct sstar_cost *cost);
 /* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h
- * with the node map of the world, local work free. */
+ * with the node map of the world. The work of ranks counts as far as the cost says it
+ * (overhead_us for each message, node_us for each step of a node); touching bytes is free. */
 SSTAR_API int sstar_allreduce_price(const struct sstar_allreduce *plan, size_t count,
                                     enum sstar_type type, const struct sstar_cost *cost,
                                     double *us);

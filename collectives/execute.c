@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Between two looks at a condition. What moves may be just what it waits for, so the core is given
- * away only when nothing does. */
-static int turn(struct sstar_allreduce *plan, struct waiter *w)
+/* What moves may be just what the caller waits for, so the core is given away only when nothing
+ * does. */
+int plan_turn(struct sstar_allreduce *plan, struct waiter *w)
 {
     int events = sstar_links_progress(plan->links);
     return events == 0 ? wait_step(w) : events;
@@ -22,7 +22,7 @@ static int await_message(struct sstar_allreduce *plan, struct sstar_link *link, 
     struct waiter w = wait_begin(plan->world, "a slice of AllReduce", link_peer(link), 0);
     int got;
     while ((got = link_receive(link, message)) == 0) {
-        int err = turn(plan, &w);
+        int err = plan_turn(plan, &w);
         if (err < 0)
             return err;
     }
@@ -42,7 +42,7 @@ static int await_slot(struct sstar_allreduce *plan, struct sstar_link *link, siz
     struct waiter w = wait_begin(plan->world, "a free slot for AllReduce", link_peer(link), 0);
     int err;
     while ((err = link_reserve(link, bytes, payload)) == -EAGAIN) {
-        err = turn(plan, &w);
+        err = plan_turn(plan, &w);
         if (err < 0)
             return err;
     }
@@ -57,7 +57,7 @@ static int commit(struct sstar_allreduce *plan, size_t bytes)
         wait_begin(plan->world, "earlier slices of AllReduce to leave", link_peer(plan->next), 0);
     int err;
     while ((err = link_commit_ticket(plan->next, bytes, 0, &plan->ticket)) == -EAGAIN) {
-        err = turn(plan, &w);
+        err = plan_turn(plan, &w);
         if (err < 0)
             return err;
     }
@@ -72,7 +72,7 @@ static int see_off(struct sstar_allreduce *plan)
     struct waiter w =
         wait_begin(plan->world, "the last slices of AllReduce to leave", link_peer(plan->next), 0);
     while (!sstar_link_done(plan->next, plan->ticket)) {
-        int err = turn(plan, &w);
+        int err = plan_turn(plan, &w);
         if (err < 0)
             return err;
     }

@@ -128,7 +128,7 @@ static int conclude(const struct quick *q, struct sstar_cost *cost)
         beta = last->size_bytes / last->median_us / 1e3;
     if (!(isfinite(gap) && gap > 0))
         gap = first->stream_us > 0 ? first->stream_us : alpha;
-    *cost = (struct sstar_cost){alpha, gap, beta};
+    *cost = (struct sstar_cost){.alpha_us = alpha, .gap_us = gap, .beta_gbps = beta};
     return 0;
 }
 

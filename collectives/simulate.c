@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A discrete-event simulation. Two kinds of event: a message is there (at its receiver), and a port
- * may let another message enter. Between events every rank is moved on until it waits. In the
- * schedules of schedule.h a rank sends to one rank and receives from one, so a link is named by
- * its sender.
+ * A discrete-event simulation. Three kinds of event: a message is there (at its receiver), a port
+ * may let another message enter, and a rank is done with a step that takes time. Between events
+ * every rank is moved on until it waits. In the schedules of schedule.h a rank sends to one rank
+ * and receives from one, so a link is named by its sender.
  */
 #include "collectives/simulate.h"
 #include "transport/link.h"
@@ -15,9 +15,9 @@
 struct event {
     double time;
     uint64_t order; /* of equals, the older first */
-    int port;       /* that may send, or -1: */
-    int link;       /* whose message `sequence` is there */
-    uint64_t sequence;
+    enum { PORT_MAY_SEND, MESSAGE_IS_THERE, RANK_IS_DONE } what;
+    int which;         /* port, link or rank */
+    uint64_t sequence; /* of the message */
 };
 
 struct sim_port {
@@ -40,7 +40,8 @@ struct sim_link {
 struct sim_rank {
     struct schedule schedule;
     struct step step;
-    bool running;
+    bool running, busy; /* busy: the step takes until `done` */
+    double done;
     uint64_t node_steps;
 };
 
@@ -128,7 +129,7 @@ static void port_move_on(struct simulation *s, int number)
         if (wake > s->now) {
             if (port->wake > wake) {
                 port->wake = wake;
-                heap_push(s, (struct event){.time = wake, .port = number});
+                heap_push(s, (struct event){.time = wake, .what = PORT_MAY_SEND, .which = number});
             }
             return;
         }
@@ -143,9 +144,10 @@ static void port_move_on(struct simulation *s, int number)
         port->sender_free = start + cost->gap_us + wire;
         double done = fmax(start + cost->alpha_us, receiver->receiver_free) + wire;
         receiver->receiver_free = done;
-        heap_push(
-            s, (struct event){
-                   .time = done, .port = -1, .link = (int)(link - s->links), .sequence = sequence});
+        heap_push(s, (struct event){.time = done,
+                                    .what = MESSAGE_IS_THERE,
+                                    .which = (int)(link - s->links),
+                                    .sequence = sequence});
     }
 }
 
@@ -216,6 +218,26 @@ static bool may_run(const struct simulation *s, int rank)
     return !(step->what & NODE_STEPS) || node_is_here(s, rank);
 }
 
+/* Whether a rank that may run has done so: begin what takes time. */
+static bool has_acted(struct simulation *s, int rank)
+{
+    const struct sstar_cost *cost = &s->attr->cost;
+    struct sim_rank *r = &s->ranks[rank];
+    if (r->busy) {
+        r->busy = s->now < r->done;
+        return !r->busy;
+    }
+    double takes = r->step.what & NODE_STEPS     ? cost->node_us
+                   : r->step.what & STEP_RECEIVE ? cost->overhead_us
+                                                 : 0;
+    if (takes <= 0)
+        return true;
+    r->busy = true;
+    r->done = s->now + takes;
+    heap_push(s, (struct event){.time = r->done, .what = RANK_IS_DONE, .which = rank});
+    return false;
+}
+
 /* A rank, then those that it may have set free: its neighbours and the ranks of its node. */
 static void move_ranks_on(struct simulation *s)
 {
@@ -223,7 +245,7 @@ static void move_ranks_on(struct simulation *s)
         moved = false;
         for (int rank = 0; rank < s->map->size; rank++) {
             struct sim_rank *r = &s->ranks[rank];
-            while (r->running && may_run(s, rank)) {
+            while (r->running && may_run(s, rank) && has_acted(s, rank)) {
                 if (r->step.what & STEP_RECEIVE)
                     receive(s, rank, &r->step);
                 if (r->step.what & STEP_SEND)
@@ -238,13 +260,15 @@ static void move_ranks_on(struct simulation *s)
 static void happen(struct simulation *s, const struct event *event)
 {
     s->now = event->time;
-    if (event->port >= 0) {
-        if (s->ports[event->port].wake == event->time)
-            s->ports[event->port].wake = INFINITY;
-        port_move_on(s, event->port);
+    if (event->what == RANK_IS_DONE)
+        return; /* it moves on with all others */
+    if (event->what == PORT_MAY_SEND) {
+        if (s->ports[event->which].wake == event->time)
+            s->ports[event->which].wake = INFINITY;
+        port_move_on(s, event->which);
         return;
     }
-    struct sim_link *link = &s->links[event->link];
+    struct sim_link *link = &s->links[event->which];
     link->has_come[event->sequence % s->window] = true;
     while (link->there < link->sent && link->has_come[link->there % s->window]) {
         link->has_come[link->there % s->window] = false;

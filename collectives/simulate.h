@@ -6,7 +6,9 @@
  * when the port is free, takes the wire for g + S/beta there and S/beta at the receiver, and
  * arrives alpha after its start; it enters the wire only when its start is no later than now +
  * alpha, and the queue pairs of a port take turns. Credit that no message can carry back takes a
- * gap of its own. Work in a rank and in the memory of a node takes no time.
+ * gap of its own. A rank handles its messages one after another and takes overhead_us for each,
+ * from when it is there; a step of a node takes node_us from when its last rank has come. All other
+ * work in ranks takes no time.
  */
 #ifndef SSTAR_COLLECTIVES_SIMULATE_H
 #define SSTAR_COLLECTIVES_SIMULATE_H

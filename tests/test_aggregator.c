@@ -330,7 +330,7 @@ static int predicted(struct sstar_world *world, void *arg)
     (void)arg;
     int size = sstar_size(world), node_of[RANKS_MOST];
     uint64_t matrix[RANKS_MOST * RANKS_MOST] = {0};
-    static const struct sstar_cost cost = {120, 10, 0.1};
+    static const struct sstar_cost cost = {.alpha_us = 120, .gap_us = 10, .beta_gbps = 0.1};
     for (int from = 0; from < size; from++) {
         node_of[from] = sstar_node_of(world, from);
         for (uint32_t i = 0; i < alike.messages; i++)

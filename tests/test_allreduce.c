@@ -373,6 +373,33 @@ static void the_same_bits(void **state)
         }
 }
 
+/* Of every algorithm: the same figures on all ranks, none below 0, a node step only where there is
+ * one; the wire's stay as they are. */
+static int overheads(struct sstar_world *world)
+{
+    int bad = 0, n = sstar_size(world), nodes = sstar_node_count(world);
+    for (int algorithm = SSTAR_RING; algorithm <= SSTAR_HIERARCHICAL; algorithm++) {
+        struct sstar_allreduce_attr attr = {.algorithm = (enum sstar_algorithm)algorithm};
+        struct sstar_cost cost = {.alpha_us = 5, .gap_us = 1, .beta_gbps = 1}, all[8];
+        struct sstar_allreduce *plan;
+        int err = sstar_allreduce_open(world, &attr, &plan);
+        if (!err)
+            err = sstar_measure_overhead(plan, &cost);
+        if (!err)
+            err = sstar_allgather(world, &cost, sizeof cost, all);
+        if (err)
+            return err;
+        sstar_allreduce_close(plan);
+        for (int rank = 0; rank < n; rank++)
+            bad += memcmp(&all[rank], &cost, sizeof cost) != 0;
+        bad += cost.alpha_us != 5 || cost.gap_us != 1 || cost.beta_gbps != 1;
+        bad += !(cost.overhead_us >= 0 && cost.node_us >= 0);
+        bool steps = algorithm == SSTAR_HIERARCHICAL && nodes < n;
+        bad += (cost.node_us > 0) != steps;
+    }
+    return bad;
+}
+
 /* The plan that the world keeps, wrong arguments, ranks that do not agree. */
 static int edges(struct sstar_world *world, void *argument)
 {
@@ -401,7 +428,7 @@ static int edges(struct sstar_world *world, void *argument)
         bad += sstar_allreduce_open(world, &attr, &plan) != -EINVAL;
     }
     double us = -1;
-    struct sstar_cost cost = {5, 1, 1};
+    struct sstar_cost cost = {.alpha_us = 5, .gap_us = 1, .beta_gbps = 1};
     attr = (struct sstar_allreduce_attr){0};
     err = sstar_allreduce_open(world, &attr, &plan);
     if (err)
@@ -409,7 +436,7 @@ static int edges(struct sstar_world *world, void *argument)
     bad += sstar_allreduce_price(plan, 1000, SSTAR_FLOAT32, &cost, &us) != 0;
     bad += sstar_node_count(world) == 1 ? us != 0 : us < 10;
     sstar_allreduce_close(plan);
-    return bad;
+    return bad + overheads(world);
 }
 
 static void edges_and_refusals(void **state)

@@ -41,7 +41,7 @@ measure() { # ROWS ARGUMENT...: exit 0, so many rows, none of them wrong
     [ "$got" -eq "$rows" ] || fail "allreduce $*: $got rows without a wrong value where $rows are due"
     [ "$(wc -l <"$work/record.csv")" -eq $((rows + 1)) ] || fail "allreduce $*: rows of the CSV"
     for key in algorithm size_bytes count type op in_place time_us algbw_GBps busbw_GBps predicted_us \
-        device; do
+        wire_us overhead_us node_us device; do
         [ "$(grep -c "^      \"$key\":" "$work/record.json")" -eq "$rows" ] ||
             fail "allreduce $*: a row lacks $key"
     done
@@ -51,7 +51,11 @@ measure 6 --ranks 2 -b 8 -e 128
 grep -q '"predicted_us": null' "$work/record.json" || fail "one node has no price"
 measure 4 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
 measure 48 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm all
-grep -q '"predicted_us": [0-9]' "$work/record.json" || fail "across nodes there is a price"
+for key in predicted_us wire_us overhead_us; do
+    grep -q "\"$key\": [0-9]" "$work/record.json" || fail "across nodes there is a price, $key"
+done
+grep -q '^# hierarchical predicted on alpha .* o .* us, node [0-9]' "$work/output" ||
+    fail "the head does not say what is predicted on: $(cat "$work/output")"
 measure 8 --ranks 4 --ranks-per-node 2 -b 1000 -e 3000 -i 2000 --wire 20,2,1 --slice 512 --algorithm ring,hierarchical
 grep -q '"device": "softnic-shaped"' "$work/record.json" || fail "the device class is not said"
 measure 4 --ranks 2 --ranks-per-node 1 --qp 8 --port-per-rank -b 64K -e 256K

@@ -74,7 +74,7 @@ static void test_again_in_one_world(void **state)
 
 static int measure_alone(struct sstar_world *world, void *arg)
 {
-    struct sstar_cost cost = {1, 1, 1};
+    struct sstar_cost cost = {.alpha_us = 1, .gap_us = 1, .beta_gbps = 1};
     (void)arg;
     CHECK(sstar_measure_cost(world, &cost) == 0);
     CHECK(cost.alpha_us == 0 && cost.gap_us == 0 && cost.beta_gbps == 0);

@@ -26,8 +26,8 @@ static void near(double got, double want, double share)
 }
 
 /* So many slots that no credit is given back: it would take gaps too. */
-static double price_of(enum sstar_algorithm algorithm, int size, int per_node, size_t bytes,
-                       uint32_t slices)
+static double price_on(const struct sstar_cost *cost, enum sstar_algorithm algorithm, int size,
+                       int per_node, size_t bytes, uint32_t slices)
 {
     int node_of[64];
     for (int r = 0; r < size; r++)
@@ -35,11 +35,18 @@ static double price_of(enum sstar_algorithm algorithm, int size, int per_node, s
     struct node_map map;
     assert_int_equal(node_map_init(&map, size, node_of), 0);
     struct schedule_shape shape = {algorithm, &map, bytes / 4, slices, SIZE_MAX / 4096};
-    struct simulate_attr attr = {.cost = wire, .queue_pairs = 4, .slots = 1024, .element_bytes = 4};
+    struct simulate_attr attr = {
+        .cost = *cost, .queue_pairs = 4, .slots = 1024, .element_bytes = 4};
     double us = -1;
     assert_int_equal(simulate_schedule(&shape, &attr, &us), 0);
     node_map_destroy(&map);
     return us;
+}
+
+static double price_of(enum sstar_algorithm algorithm, int size, int per_node, size_t bytes,
+                       uint32_t slices)
+{
+    return price_on(&wire, algorithm, size, per_node, bytes, slices);
 }
 
 static void ring_unsliced(void **state)
@@ -102,12 +109,54 @@ static void a_port_for_each_rank(void **state)
     node_map_destroy(&map);
 }
 
+/* o once for each message that has to be acted on before the next may leave. */
+static void overhead_of_messages(void **state)
+{
+    (void)state;
+    struct sstar_cost cost = wire;
+    cost.overhead_us = 12;
+    for (int n = 2; n <= 16; n *= 2)
+        near(price_on(&cost, SSTAR_RING, n, 1, 4096, 1),
+             2 * (n - 1) * (wire.alpha_us + wire_us(4096.0 / n) + 12), 1e-9);
+    /* The slices of a block come a gap and their bytes apart: o hides behind that while it is less,
+     * and else each waits until the rank has handled the one before. */
+    double slice = wire_us(16384.0 / 8 / 4), apart = wire.gap_us + slice;
+    near(price_on(&cost, SSTAR_RING, 8, 1, 16384, 4), 14 * (wire.alpha_us + slice + 12) + 3 * apart,
+         1e-9);
+    cost.overhead_us = apart + 5;
+    near(price_on(&cost, SSTAR_RING, 8, 1, 16384, 4),
+         14 * (wire.alpha_us + slice + apart + 5) + 3 * (apart + 5), 1e-9);
+    /* A port that is full all the time: o counts for the last message only. */
+    cost.overhead_us = 1;
+    near(price_on(&cost, SSTAR_RING, 8, 1, 1 << 20, 4), price_of(SSTAR_RING, 8, 1, 1 << 20, 4),
+         1e-3);
+    /* In the memory of a node there is nothing else. */
+    near(price_on(&cost, SSTAR_RING, 4, 4, 4096, 1), 6, 1e-9);
+    near(price_on(&cost, SSTAR_RING, 4, 4, 4096, 2), 12, 1e-9);
+}
+
+/* Two nodes of four: two node steps around two messages, those of a node a gap apart. */
+static void steps_of_nodes(void **state)
+{
+    (void)state;
+    struct sstar_cost cost = wire;
+    cost.node_us = 30;
+    double alone = price_of(SSTAR_HIERARCHICAL, 8, 4, 4096, 1);
+    near(price_on(&cost, SSTAR_HIERARCHICAL, 8, 4, 4096, 1), alone + 60, 1e-9);
+    cost.overhead_us = 7;
+    near(price_on(&cost, SSTAR_HIERARCHICAL, 8, 4, 4096, 1), alone + 60 + 14, 1e-9);
+    near(price_on(&cost, SSTAR_RING, 8, 1, 4096, 1), 14 * (wire.alpha_us + wire_us(512) + 7), 1e-9);
+    /* One node: one step; o has no part in it. */
+    near(price_on(&cost, SSTAR_HIERARCHICAL, 4, 4, 4096, 1), 30, 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_unsliced),        cmocka_unit_test(ring_sliced),
         cmocka_unit_test(one_node_is_free),     cmocka_unit_test(hierarchical_beside_ring),
-        cmocka_unit_test(a_port_for_each_rank),
+        cmocka_unit_test(a_port_for_each_rank), cmocka_unit_test(overhead_of_messages),
+        cmocka_unit_test(steps_of_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,13 +163,12 @@ static const struct argp argp = {
         "Time AllReduce over sizes, out of place and in place, as nccl-tests shows it.\v"
         "Without a launcher it starts its own ranks (2, or --ranks). Each size is checked on every "
         "rank before it is timed. The time of an iteration is that of the slowest rank, from "
-        "behind a "
-        "barrier. algbw is size / time, busbw is algbw * 2(n-1)/n, GB is 1e9 bytes. predicted is "
-        "the "
-        "price of the schedule: its steps on the wire that is imposed (--wire), else on alpha, g "
-        "and "
-        "beta measured beforehand; work inside ranks and nodes counts as free, so there is none "
-        "for a single node. Exit status 1 if a value is wrong.",
+        "behind a barrier. algbw is size / time, busbw is algbw * 2(n-1)/n, GB is 1e9 bytes. wire "
+        "alone is the price of the schedule: its steps on the wire that is imposed (--wire), else "
+        "on alpha, g and beta measured beforehand. predicted adds what the ranks add, measured "
+        "beforehand too: the overhead o for each message (waiting for a core included) and the "
+        "time of a node's steps through memory. There is no price for a single node. "
+        "Exit status 1 if a value is wrong.",
 };
 
 static int allreduce_main(int argc, char **argv)

@@ -15,11 +15,11 @@ enum { MOST_SIZES = 1000000 };
 struct run {
     const struct allreduce_arguments *arguments;
     struct sstar_world *world;
-    struct sstar_cost cost;
+    struct sstar_cost cost, costs[N_ALGORITHMS]; /* the wire alone; as each algorithm meets it */
     bool priced;
     char device_class[24];
     struct allreduce_trial trial;
-    enum sstar_algorithm algorithm; /* what auto came to */
+    enum sstar_algorithm asked, algorithm; /* what auto came to */
     uint64_t wrong;
     double begun, all; /* sizes; of progress */
     json_t *rows;      /* rank 0 */
@@ -40,9 +40,24 @@ static const struct column columns[] = {
     {"in_place_busbw_GBps", "busbw", "%.3f", 8},
     {"in_place_wrong", "#wrong", "%d", 7},
     {"predicted_us", "predicted", "%.2f", 11},
+    {"wire_us", "wire alone", "%.2f", 11},
     {"device", "device", "%s", 15},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+/* o and the node step are what the ranks add, as measured with the links of each algorithm. */
+static void print_cost(const struct run *run)
+{
+    for (int i = 0; i < N_ALGORITHMS; i++) {
+        int algorithm = (i + SSTAR_RING) % N_ALGORITHMS;
+        const struct sstar_cost *cost = &run->costs[algorithm];
+        if (run->arguments->algorithms[algorithm])
+            printf("# %s predicted on alpha %.4g us, g %.4g us, beta %.4g GB/s, o %.3g us, node "
+                   "%.3g us\n",
+                   sstar_algorithm_name((enum sstar_algorithm)algorithm), cost->alpha_us,
+                   cost->gap_us, cost->beta_gbps, cost->overhead_us, cost->node_us);
+    }
+}
 
 static void print_head(const struct run *run)
 {
@@ -52,14 +67,22 @@ static void print_head(const struct run *run)
            sstar_size(world), sstar_node_count(world), sstar_node_count(world) == 1 ? "" : "s",
            a->iterations, a->warmup, run->device_class);
     if (run->priced)
-        printf("# predicted on alpha %.4g us, g %.4g us, beta %.4g GB/s\n", run->cost.alpha_us,
-               run->cost.gap_us, run->cost.beta_gbps);
+        print_cost(run);
     printf("# times in us, bandwidths in GB/s: out of place, then in place\n");
     table_head(stdout, columns, N_COLUMNS);
 }
 
-static json_t *new_row(const struct run *run, double us, uint64_t wrong, double predicted_us)
+static void set_if(json_t *row, const char *key, bool known, double value)
 {
+    json_object_set_new(row, key, known ? record_real(value) : json_null());
+}
+
+struct price {
+    double predicted_us, wire_us;
+};
+static json_t *new_row(const struct run *run, double us, uint64_t wrong, const struct price *price)
+{
+    const struct sstar_cost *cost = &run->costs[run->asked];
     const struct allreduce_trial *t = &run->trial;
     double bytes = (double)(t->count * sstar_type_bytes(t->type)), n = sstar_size(run->world);
     double algbw = us > 0 ? bytes / us / 1e3 : 0;
@@ -73,7 +96,10 @@ static json_t *new_row(const struct run *run, double us, uint64_t wrong, double 
     json_object_set_new(row, "time_us", record_real(us));
     json_object_set_new(row, "algbw_GBps", record_real(algbw));
     json_object_set_new(row, "busbw_GBps", record_real(algbw * 2 * (n - 1) / n));
-    json_object_set_new(row, "predicted_us", run->priced ? record_real(predicted_us) : json_null());
+    set_if(row, "predicted_us", run->priced, price->predicted_us);
+    set_if(row, "wire_us", run->priced, price->wire_us);
+    set_if(row, "overhead_us", run->priced, cost->overhead_us);
+    set_if(row, "node_us", run->priced, cost->node_us);
     json_object_set_new(row, "wrong",
                         run->arguments->check ? json_integer((json_int_t)wrong) : json_null());
     json_object_set_new(row, "device", json_string(run->device_class));
@@ -95,16 +121,24 @@ static void print_rows(const struct run *run, json_t *out_of_place, json_t *in_p
     json_decref(line);
 }
 
+static int price(const struct run *run, size_t count, struct price *price)
+{
+    const struct allreduce_trial *t = &run->trial;
+    if (!run->priced)
+        return 0;
+    int err = sstar_allreduce_price(t->plan, count, t->type, &run->cost, &price->wire_us);
+    return err ? err
+               : sstar_allreduce_price(t->plan, count, t->type, &run->costs[run->asked],
+                                       &price->predicted_us);
+}
+
 static int measure(struct run *run, size_t count)
 {
     const struct allreduce_arguments *a = run->arguments;
-    double predicted_us = 0;
+    struct price due = {0};
     json_t *rows[2] = {NULL, NULL};
     run->trial.count = count;
-    int err = 0;
-    if (run->priced)
-        err = sstar_allreduce_price(run->trial.plan, count, run->trial.type, &run->cost,
-                                    &predicted_us);
+    int err = price(run, count, &due);
     for (int in_place = 0; !err && in_place < 2; in_place++) {
         uint64_t wrong = 0;
         double us = 0;
@@ -117,7 +151,7 @@ static int measure(struct run *run, size_t count)
             continue;
         }
         run->wrong += wrong;
-        rows[in_place] = new_row(run, us, wrong, predicted_us);
+        rows[in_place] = new_row(run, us, wrong, &due);
         json_array_append_new(run->rows, rows[in_place]);
     }
     if (!err && run->rows)
@@ -149,15 +183,34 @@ static int measure_sizes(struct run *run)
     return err;
 }
 
+static int open_plan(struct run *run, enum sstar_algorithm algorithm)
+{
+    struct sstar_allreduce_attr attr = {.algorithm = algorithm,
+                                        .slice_bytes = run->arguments->slice_bytes};
+    return sstar_allreduce_open(run->world, &attr, &run->trial.plan);
+}
+
+/* What the ranks add to the wire with this algorithm. The plan is closed again, so that the next
+ * one is timed without its links. */
+static int measure_overhead(struct run *run, enum sstar_algorithm algorithm)
+{
+    run->costs[algorithm] = run->cost;
+    int err = run->priced ? open_plan(run, algorithm) : 0;
+    if (err || !run->priced)
+        return err;
+    err = sstar_measure_overhead(run->trial.plan, &run->costs[algorithm]);
+    sstar_allreduce_close(run->trial.plan);
+    return err;
+}
+
 static int measure_algorithm(struct run *run, enum sstar_algorithm algorithm)
 {
     const struct allreduce_arguments *a = run->arguments;
-    struct sstar_allreduce_attr attr = {.algorithm = algorithm, .slice_bytes = a->slice_bytes};
-    struct sstar_allreduce *plan;
-    int err = sstar_allreduce_open(run->world, &attr, &plan);
+    int err = open_plan(run, algorithm);
     if (err)
         return err;
-    run->trial.plan = plan;
+    struct sstar_allreduce *plan = run->trial.plan;
+    run->asked = algorithm;
     run->algorithm = plan->algorithm;
     for (int type = 0; type < REDUCE_TYPES; type++)
         for (int op = 0; !err && op < REDUCE_OPS; op++) {
@@ -193,7 +246,8 @@ static int prepare(struct run *run)
         strcpy(run->device_class, device.device_class);
         const struct sstar_wire *wire = &device.wire;
         run->priced = true;
-        run->cost = (struct sstar_cost){wire->alpha_us, wire->gap_us, wire->beta_gbps};
+        run->cost = (struct sstar_cost){
+            .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
         if (wire->alpha_us == 0 && wire->gap_us == 0 && wire->beta_gbps == 0)
             err = sstar_measure_cost(world, &run->cost);
         if (err)
@@ -228,6 +282,9 @@ static int measure_algorithms(struct run *run, int *status)
 {
     const struct allreduce_arguments *a = run->arguments;
     int err = prepare(run);
+    for (int algorithm = 0; !err && algorithm < N_ALGORITHMS; algorithm++)
+        if (a->algorithms[algorithm])
+            err = measure_overhead(run, (enum sstar_algorithm)algorithm);
     if (!err && run->rows)
         print_head(run);
     for (int i = 0; !err && i < N_ALGORITHMS; i++) {

@@ -201,7 +201,8 @@ static int learn_cost(struct sstar_world *world, struct sstar_cost *cost)
     if (sstar_node_count(world) == 1)
         return 0;
     if (wire->beta_gbps > 0) {
-        *cost = (struct sstar_cost){wire->alpha_us, wire->gap_us, wire->beta_gbps};
+        *cost = (struct sstar_cost){
+            .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
         return 0;
     }
     return sstar_measure_cost(world, cost);
