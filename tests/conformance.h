@@ -22,14 +22,16 @@
 #include <string.h>
 #include <sys/types.h>
 
-enum { DEADLINE_MS = 30000, MAX_SGE = 16, MAX_TRACKED = 1024, GUARD = 0xa5 };
+enum { DEADLINE_MS = 30000, SILENCE_MS = 2000, MAX_SGE = 16, MAX_TRACKED = 1024, GUARD = 0xa5 };
 enum way { BY_POST_SEND, BY_WR_CALLS };
 
 struct trial;
 
-/* A check that this device is known to fail: it must fail, with `how` in its message. */
+/* A check that this device is known to fail: it must fail, with `how` in its message. Where it
+ * fails because nothing ever comes, `silent` shortens the wait. */
 struct exception {
     const char *check, *how, *reason;
+    bool silent;
 };
 
 struct device {
@@ -119,6 +121,7 @@ struct trial {
     const struct verbs *verbs;
     const struct check *check;
     pid_t root; /* names the ports of this run */
+    int deadline_ms;
     struct side a, b;
     uint64_t random, next_id;
     struct tracked tracked[MAX_TRACKED];
@@ -198,7 +201,7 @@ void post_receive(struct trial *t, struct side *side, struct receive *r);
 enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode);
 
 /* Waiting for completions. */
-bool deadline_passed(uint64_t *started_ns); /* *started_ns is 0 at first */
+bool deadline_passed(const struct trial *t, uint64_t *started_ns); /* *started_ns is 0 at first */
 struct ibv_wc next_wc(struct trial *t, struct ibv_cq *cq);
 struct ibv_wc expect_wc(struct trial *t, struct ibv_cq *cq, uint64_t wr_id,
                         enum ibv_wc_status status);
@@ -266,6 +269,9 @@ enum { PEER_PRIVATE, PEER_MEMFD };
 #define BOTH_KINDS(text, function)                                                                 \
     PROCESS(text ", private memory", function, 0, PEER_PRIVATE),                                   \
         PROCESS(text ", memfd", function, 0, PEER_MEMFD)
+
+/* What rdma_rxe is known not to do. */
+extern const struct exception rxe_exceptions[];
 
 /* The devices of the suite; and the one of this name, enrolled or libibverbs's: 0 or -ENODEV. */
 const struct device *device_enrolled(size_t index);

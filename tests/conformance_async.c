@@ -41,7 +41,8 @@ static void the_event_can_be_waited_for(struct trial *t)
     post(t, &t->a, &w);
     expect_sent(t, &t->a, &w, IBV_WC_REM_ACCESS_ERR);
     do {
-        expect(t, poll_readable(t->b.context->async_fd, DEADLINE_MS), "async_fd is not readable");
+        expect(t, poll_readable(t->b.context->async_fd, t->deadline_ms),
+               "async_fd is not readable");
         expect_equal(t, t->verbs->get_async_event(t->b.context, &event), 0, "get_async_event");
         t->verbs->ack_async_event(&event);
     } while (event.event_type == IBV_EVENT_COMM_EST);
@@ -74,7 +75,7 @@ static void destroying_waits_for_its_asynchronous_event(struct trial *t)
     w.wr.wr.rdma.rkey ^= 0x5a5a5a;
     post(t, &t->a, &w);
     expect_sent(t, &t->a, &w, IBV_WC_REM_ACCESS_ERR);
-    expect(t, poll_readable(t->b.context->async_fd, DEADLINE_MS), "async_fd is not readable");
+    expect(t, poll_readable(t->b.context->async_fd, t->deadline_ms), "async_fd is not readable");
     expect_equal(t, t->verbs->get_async_event(t->b.context, &event), 0, "get_async_event");
     struct qp_destroyer d = {.verbs = t->verbs, .qp = t->b.qp};
     pthread_t thread;

@@ -96,7 +96,7 @@ static void a_spoilt_batch_leaves_no_trace(struct trial *t)
     w[1].sge[0].length = 4096;
     w[1].wr.send_flags |= IBV_SEND_INLINE;
     int err = post_any(&t->a, t->verbs, &w[0].wr, BY_WR_CALLS);
-    expect(t, err == EINVAL || err == ENOMEM, "ibv_wr_complete: %s", strerror(err));
+    expect(t, err > 0, "ibv_wr_complete: %d", err); /* ibv_wr_post(3) names no errno */
     expect_quiet(t, t->a.send_cq);
     expect_memory(t, &t->b, "b");
     ibv_wr_start(t->a.qpx);

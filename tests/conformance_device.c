@@ -3,6 +3,7 @@
 #include "tests/conformance.h"
 #include "transport/softnic/softnic.h"
 #include <stdio.h>
+#include <unistd.h>
 
 static struct ibv_context *open_softnic(const struct trial *t, int side)
 {
@@ -72,6 +73,14 @@ static bool ibverbs_has(const char *name)
     return found;
 }
 
+/* rdma_rxe gives its devices an attribute that no NIC has. */
+static bool is_rxe(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/parent", name);
+    return access(path, F_OK) == 0;
+}
+
 int device_named(const char *name, struct device *device)
 {
     for (size_t i = 0; device_enrolled(i); i++)
@@ -81,7 +90,10 @@ int device_named(const char *name, struct device *device)
         }
     if (!ibverbs_has(name))
         return -ENODEV;
-    *device = (struct device){
-        .name = name, .verbs = &verbs_ibverbs, .open = open_ibverbs, .one_port = true};
+    *device = (struct device){.name = name,
+                              .verbs = &verbs_ibverbs,
+                              .open = open_ibverbs,
+                              .one_port = true,
+                              .exceptions = is_rxe(name) ? rxe_exceptions : NULL};
     return 0;
 }

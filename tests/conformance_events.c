@@ -25,9 +25,9 @@ static void expect_event(struct trial *t, struct side *side, struct ibv_cq *cq)
     uint64_t started = 0;
     int err;
     do {
-        expect(t, poll_readable(side->channel->fd, DEADLINE_MS), "the channel is not readable");
+        expect(t, poll_readable(side->channel->fd, t->deadline_ms), "the channel is not readable");
         err = t->verbs->get_cq_event(side->channel, &found, &cq_context);
-    } while (err && errno == EAGAIN && t->device->early_wakes && !deadline_passed(&started));
+    } while (err && errno == EAGAIN && t->device->early_wakes && !deadline_passed(t, &started));
     expect_equal(t, err, 0, "get_cq_event");
     t->verbs->ack_cq_events(found, 1);
     expect(t, found == cq && cq_context == cq->cq_context, "the event is of another CQ");
@@ -236,7 +236,7 @@ static void take_event(struct trial *t, struct side *side)
 {
     struct ibv_cq *found = NULL;
     void *cq_context;
-    expect(t, poll_readable(side->channel->fd, DEADLINE_MS), "the channel is not readable");
+    expect(t, poll_readable(side->channel->fd, t->deadline_ms), "the channel is not readable");
     expect_equal(t, t->verbs->get_cq_event(side->channel, &found, &cq_context), 0, "get_cq_event");
     t->unacked_cq = found;
     t->unacked++;

@@ -215,7 +215,8 @@ static void inline_beyond_the_limit_is_refused(struct trial *t)
     work_make(t, &w, IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0, t->a.cap.max_inline_data + 1);
     w.wr.send_flags |= IBV_SEND_INLINE;
     int err = post_any(&t->a, t->verbs, &w.wr, t->check->way);
-    expect(t, err == EINVAL || err == ENOMEM, "posting answers %s", strerror(err));
+    /* Which errno it is neither ibv_post_send(3) says for this case nor ibv_wr_post(3). */
+    expect(t, err > 0, "posting answers %d", err);
     expect_quiet(t, t->a.send_cq);
     inline_post(t, IBV_WR_RDMA_WRITE, 8, 64);
 }

@@ -48,7 +48,7 @@ static void many_are_polled_at_once(struct trial *t)
                    seen < 20 && wc[i].wr_id == w[seen].wr.wr_id && wc[i].status == IBV_WC_SUCCESS,
                    "completion %d is of wr_id %llu, %s", seen, (unsigned long long)wc[i].wr_id,
                    ibv_wc_status_str(wc[i].status));
-        expect(t, got || !deadline_passed(&started), "only %d of 20 completions came", seen);
+        expect(t, got || !deadline_passed(t, &started), "only %d of 20 completions came", seen);
     }
     expect_equal(t, t->verbs->poll_cq(t->a.send_cq, 64, wc), 0, "poll_cq of an empty queue");
     expect_equal(t, t->verbs->poll_cq(t->a.send_cq, 0, wc), 0, "poll_cq of no entries");

@@ -186,7 +186,7 @@ void expect_state(struct trial *t, struct side *side, enum ibv_qp_state state)
     uint64_t started = 0;
     enum ibv_qp_state found;
     while ((found = state_of(t, side->qp)) != state)
-        expect(t, !deadline_passed(&started), "the queue pair is in %s, should be in %s",
+        expect(t, !deadline_passed(t, &started), "the queue pair is in %s, should be in %s",
                state_name(found), state_name(state));
 }
 

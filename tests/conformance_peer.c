@@ -78,7 +78,7 @@ static void do_event(struct trial *t, int fd)
     void *cq_context;
     int armed = t->verbs->req_notify_cq(t->b.recv_cq, 0);
     answer(t, fd, &armed, sizeof armed);
-    expect(t, poll_readable(t->b.channel->fd, DEADLINE_MS), "the channel never became readable");
+    expect(t, poll_readable(t->b.channel->fd, t->deadline_ms), "the channel never became readable");
     expect_equal(t, t->verbs->get_cq_event(t->b.channel, &found, &cq_context), 0, "get_cq_event");
     t->verbs->ack_cq_events(found, 1);
     expect(t, found == t->b.recv_cq, "the event is of another CQ");

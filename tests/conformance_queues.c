@@ -176,16 +176,19 @@ static void a_bad_request_in_a_chain(struct trial *t)
 {
     trial_connect(t, NULL);
     struct work w[7];
+    struct ibv_sge pieces[1000] = {{0}};
     payload(t, &t->a, 0, 64);
     for (size_t i = 0; i < 7; i++) {
         work_make(t, &w[i], IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, i * 64, 64);
         if (i)
             w[i - 1].wr.next = &w[i].wr;
     }
-    if (t->check->parameter)
+    if (t->check->parameter) {
         w[4].wr.opcode = (enum ibv_wr_opcode)0x7f;
-    else
-        w[4].wr.num_sge = 1000;
+    } else {
+        w[4].wr.sg_list = pieces; /* a device may read all of it before it refuses */
+        w[4].wr.num_sge = sizeof pieces / sizeof *pieces;
+    }
     struct ibv_send_wr *bad = NULL;
     int err = t->verbs->post_send(t->a.qp, &w[0].wr, &bad);
     expect(t, err == EINVAL || err == ENOMEM || err == EOPNOTSUPP, "post_send: %s", strerror(err));

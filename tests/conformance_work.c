@@ -127,7 +127,7 @@ enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
 }
 
 /* Called in loops: gives way too, since the cores may be fewer than those who wait. */
-bool deadline_passed(uint64_t *started_ns)
+bool deadline_passed(const struct trial *t, uint64_t *started_ns)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -135,7 +135,7 @@ bool deadline_passed(uint64_t *started_ns)
     if (!*started_ns)
         *started_ns = ns;
     sched_yield();
-    return ns - *started_ns > DEADLINE_MS * UINT64_C(1000000);
+    return ns - *started_ns > (uint64_t)t->deadline_ms * 1000000u;
 }
 
 /* Polls both sides without taking anything, for devices on which that is what moves work on. */
@@ -158,7 +158,7 @@ struct ibv_wc next_wc(struct trial *t, struct ibv_cq *cq)
         if (got)
             return wc;
         stir(t);
-        expect(t, !deadline_passed(&started), "no completion came before the deadline");
+        expect(t, !deadline_passed(t, &started), "no completion came before the deadline");
     }
 }
 
@@ -231,7 +231,7 @@ enum ibv_event_type expect_async(struct trial *t, struct side *side, enum ibv_ev
         struct ibv_async_event event = {0};
         if (t->verbs->get_async_event(side->context, &event)) {
             expect(t, errno == EAGAIN, "get_async_event: %s", strerror(errno));
-            expect(t, !deadline_passed(&started), "no asynchronous event '%s'",
+            expect(t, !deadline_passed(t, &started), "no asynchronous event '%s'",
                    ibv_event_type_str(wanted));
             continue;
         }

@@ -90,6 +90,8 @@ static void run_check(void **state)
     t->root = getpid();
     t->random = run->seed;
     t->next_id = 1000;
+    const struct exception *e = exception_of(run);
+    t->deadline_ms = e && e->silent ? SILENCE_MS : DEADLINE_MS;
     int outcome = attempt(t, open_and_run);
     char message[sizeof t->message + sizeof t->where + 4];
     snprintf(message, sizeof message, "%s %s", t->where, t->message);
@@ -99,7 +101,6 @@ static void run_check(void **state)
     }
     free(t);
 
-    const struct exception *e = exception_of(run);
     if (outcome == 2) {
         print_message("[  REASON  ] %s\n", message);
         skip();
