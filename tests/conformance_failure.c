@@ -27,9 +27,11 @@ static void peer_in_state(struct trial *t)
     expect_memory(t, &t->b, "b");
 }
 
+/* InfiniBand, Modify Queue Pair: 7 retries are 7; for rnr_retry alone does 7 stand for no end. */
 static void peer_that_is_not_there(struct trial *t)
 {
     struct options o = impatient();
+    o.retry_count = (uint8_t)t->check->parameter;
     pair_make(t, &o);
     struct address nobody = t->b.address;
     nobody.qpn = 0xfffff0;
@@ -241,7 +243,8 @@ static const struct check checks[] = {
     {.name = "a peer in RESET is silent", .run = peer_in_state, .parameter = IBV_QPS_RESET},
     {.name = "a peer in INIT is silent", .run = peer_in_state, .parameter = IBV_QPS_INIT},
     {.name = "a peer in ERR is silent", .run = peer_in_state, .parameter = IBV_QPS_ERR},
-    {.name = "a peer that is not there", .run = peer_that_is_not_there},
+    {.name = "a peer that is not there", .run = peer_that_is_not_there, .parameter = 1},
+    {.name = "a peer that is not there, 7 retries", .run = peer_that_is_not_there, .parameter = 7},
     {.name = "a peer destroyed in mid-stream", .run = peer_destroyed_in_mid_stream},
     {.name = "a peer destroyed while a SEND waits", .run = peer_destroyed_while_a_send_waits},
     {.name = "both queues are flushed in order", .run = both_queues_are_flushed_in_order},

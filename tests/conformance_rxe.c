@@ -47,6 +47,7 @@ const struct exception rxe_exceptions[] = {
     FAILS("a receive that is too small", "'remote operation error'",
           "the responder calls it a failed operation of its own, not a request that is wrong"),
 
+    HANGS("a peer that is not there, 7 retries", "no completion came", "7 retries have no end"),
     HANGS("receives posted in ERR are flushed", "no completion came",
           "a receive is put in the ring without a word to the kernel, which flushed it before"),
     FAILS("a full send queue refuses", "post_send: 0", RING),
