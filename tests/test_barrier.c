@@ -13,7 +13,9 @@
 static int body_barrier(struct sstar_world *world, void *arg)
 {
     (void)arg;
-    enum { ROUNDS = 150, OUT = 63 };
+    enum { OUT = 63 };
+    /* Where a polling rank waits for its time slice a round is long. */
+    const uint64_t rounds = ranks_can_shape() ? 150 : 50;
     int size = sstar_size(world), rank = sstar_rank(world), peers[64], n = 0;
     for (int peer = 0; peer < size; peer++)
         if (peer != rank)
@@ -28,7 +30,7 @@ static int body_barrier(struct sstar_world *world, void *arg)
     sstar_region_describe(region, &mine);
     CHECK(sstar_allgather(world, &mine, sizeof mine, all) == 0);
     uint64_t *board = memory;
-    for (uint64_t round = 1; round <= ROUNDS; round++) {
+    for (uint64_t round = 1; round <= rounds; round++) {
         board[OUT] = round;
         for (int i = 0; i < n; i++) {
             struct sstar_link *link = sstar_links_to(links, peers[i]);
