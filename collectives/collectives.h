@@ -78,8 +78,9 @@ SSTAR_API int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send
 SSTAR_API int sstar_allreduce(struct sstar_world *world, const void *send, void *recv, size_t count,
                               enum sstar_type type, enum sstar_op op);
 /* Set overhead_us and node_us of a cost whose other members say what the wire is: from an exchange
- * of small messages of all ranks with their neighbours, and from the plan's node steps, within 0.1
- * s on a wire of up to 1 ms. The same figures on all ranks. Collective; all give the same cost. */
+ * of small messages of all ranks with their neighbours, and from the plan's node steps. Takes some
+ * 50 ms, or nine rounds of 2(n-1) hops of the ring if those take longer. The same figures on all
+ * ranks. Collective; all give the same cost. */
 SSTAR_API int sstar_measure_overhead(struct sstar_allreduce *plan, struct sstar_cost *cost);
 /* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h
  * with the node map of the world. The work of ranks counts as far as the cost says it

@@ -5,9 +5,11 @@
  * its core.
  *
  * For o every rank sends a small message to its successor on the ring, waits for that of its
- * predecessor, and so on: a chain of hops. What the same chain takes on the wire alone, ports
- * shared as they are, is what a ring AllReduce of single elements takes in the simulation
- * (schedule_ring.c: message k+1 follows upon receiving message k). The rest is o.
+ * predecessor, and so on: a chain of hops, as long as an AllReduce has it, so that as many of the
+ * rounds as of the AllReduces meet with a disturbance and the medians of both mean the same; so
+ * with the node steps. What the chain takes on the wire alone, ports shared as they are, is what a
+ * ring AllReduce of single elements takes in the simulation (schedule_ring.c: message k+1 follows
+ * upon receiving message k). The rest is o.
  */
 #include "collectives/allreduce_plan.h"
 #include "collectives/fit.h"
@@ -23,12 +25,11 @@
 
 enum {
     MESSAGE_BYTES = 8,
-    LEAST_HOPS = 14,  /* in a row, so that ranks that begin late do not count */
+    LEAST_HOPS = 4,   /* in a row; else as many as the ring of an AllReduce has */
     LEAST_ROUNDS = 7, /* and the median counts */
-    MOST_ROUNDS = 51,
+    MOST_ROUNDS = 101,
     WARM_ROUNDS = 2,
-    NODE_REPEATS = 8, /* in a row */
-    NODE_ROUNDS = 25,
+    NODE_ROUNDS = 51,
 };
 #define HOPS_US 40e3 /* to be spent on hops, if the wire is fast enough */
 
@@ -91,7 +92,8 @@ static int time_hops(struct sstar_allreduce *plan, int hops, double *us)
     return err || !hops ? err : see_off(plan, ticket);
 }
 
-static int time_node_steps(struct sstar_allreduce *plan, int repeats, double *us)
+/* Those of one AllReduce: the only one of a single node, or that before and that after the ring. */
+static int time_node_steps(struct sstar_allreduce *plan, int steps, double *us)
 {
     static const int64_t one = 1;
     int64_t sum = 0;
@@ -102,15 +104,12 @@ static int time_node_steps(struct sstar_allreduce *plan, int repeats, double *us
                            .kernel = plan->kernels->kernels[SSTAR_INT64][SSTAR_SUM]};
     int err = sstar_fast_barrier(plan->world);
     uint64_t begin = clock_ns();
-    for (int i = 0; i < repeats && !err; i++) {
-        if (plan->local_only) {
-            err = node_all_reduce(&plan->node, &job);
-            continue;
-        }
+    if (!err && steps == 1)
+        err = node_all_reduce(&plan->node, &job);
+    if (!err && steps == 2)
         err = node_reduce_scatter(&plan->node, &job);
-        if (!err)
-            err = node_all_gather(&plan->node, &job);
-    }
+    if (!err && steps == 2)
+        err = node_all_gather(&plan->node, &job);
     *us = (double)(clock_ns() - begin) / 1e3;
     return err;
 }
@@ -183,8 +182,9 @@ int sstar_measure_overhead(struct sstar_allreduce *plan, struct sstar_cost *cost
     if (plan->links)
         err = measure_overhead(plan, cost, &overhead_us);
     if (!err && plan->algorithm == SSTAR_HIERARCHICAL && !hierarchy.ring_only) {
-        err = median_of(plan, time_node_steps, NODE_REPEATS, NODE_ROUNDS, &node_us);
-        node_us /= NODE_REPEATS * (plan->local_only ? 1 : 2);
+        int steps = plan->local_only ? 1 : 2;
+        err = median_of(plan, time_node_steps, steps, NODE_ROUNDS, &node_us);
+        node_us /= steps;
     }
     if (!err) {
         cost->overhead_us = overhead_us;
