@@ -2,11 +2,14 @@
 /* softnic's own tests: what belongs to this NIC alone. The rest is in the conformance suite. */
 #include "tests/softnic_side.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,13 +155,36 @@ static void test_leftovers(void **state)
     close(up[1]);
 }
 
+/* Visitors of a port only read: one that holds its file does not keep us from our peer. */
+static void test_visitor(void **state)
+{
+    static uint8_t memory[2][BYTES];
+    char name[64], path[96];
+    struct nic_side s[2];
+    (void)state;
+    struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "visited")};
+    for (int i = 0; i < 2; i++)
+        nic_side_open(&s[i], &attr, memory[i]);
+    struct nic_address address[2] = {nic_side_address(&s[0]), nic_side_address(&s[1])};
+    nic_side_connect(&s[0], &address[1]);
+    nic_side_connect(&s[1], &address[0]);
+    nic_test_file(s[0].context, path, sizeof path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_SH | LOCK_NB), 0);
+    assert_int_equal(nic_side_write(&s[0], &address[1], 1, 8), 0);
+    assert_int_equal(nic_side_poll(&s[0]).status, IBV_WC_SUCCESS);
+    close(fd);
+    nic_side_close(&s[0]);
+    nic_side_close(&s[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_in_one_process),
-        cmocka_unit_test(test_processes_mapped),
-        cmocka_unit_test(test_processes_private),
-        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_two_in_one_process), cmocka_unit_test(test_processes_mapped),
+        cmocka_unit_test(test_processes_private),  cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_stillborn),          cmocka_unit_test(test_visitor),
     };
     return cmocka_run_group_tests_name("softnic", tests, NULL, NULL);
 }

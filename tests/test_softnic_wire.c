@@ -201,6 +201,8 @@ static void test_wire_turns(void **state)
     shaped_close(s);
 }
 
+enum { ABSENT_INTERVAL_NS = 4096 << 8, ABSENT_RETRIES = 7 };
+
 /* A peer that is not there ends in RETRY_EXC_ERR at 4.096 us * 2^timeout * (retries + 1). */
 static void test_absent_peer(void **state)
 {
@@ -209,14 +211,37 @@ static void test_absent_peer(void **state)
     (void)state;
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
     assert_int_equal(softnic_modify_qp(s->b.qp, &reset, IBV_QP_STATE), 0);
-    uint64_t start = s->clock, limit = (4096u << 8) * 8;
+    uint64_t start = s->clock, limit = ABSENT_INTERVAL_NS * (ABSENT_RETRIES + 1);
     assert_int_equal(nic_side_write(&s->a, &s->to_b, 5, 8), 0);
+    for (uint64_t i = 1; i <= ABSENT_RETRIES; i++) {
+        s->clock = start + i * ABSENT_INTERVAL_NS;
+        assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 0);
+    }
     s->clock = start + limit - 1;
     assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 0);
     s->clock = start + limit;
     assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 1);
     assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
     assert_int_equal(wc.wr_id, 5);
+    shaped_close(s);
+}
+
+/* Who got no processor for longer than that has not tried often enough to give up. */
+static void test_seldom_polled(void **state)
+{
+    struct shaped *s = shaped_open("seldom", false);
+    struct ibv_wc wc;
+    (void)state;
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    assert_int_equal(softnic_modify_qp(s->b.qp, &reset, IBV_QP_STATE), 0);
+    assert_int_equal(nic_side_write(&s->a, &s->to_b, 5, 8), 0);
+    for (int i = 0; i < ABSENT_RETRIES - 1; i++) {
+        s->clock += 1000000000;
+        assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 0);
+    }
+    s->clock += 1000000000;
+    assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 1);
+    assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
     shaped_close(s);
 }
 
@@ -293,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_wire_turns),
         cmocka_unit_test(test_wire_of_others),
         cmocka_unit_test(test_absent_peer),
+        cmocka_unit_test(test_seldom_polled),
         cmocka_unit_test(test_late_peer),
     };
     return cmocka_run_group_tests_name("softnic wire", tests, NULL, NULL);

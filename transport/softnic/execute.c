@@ -62,31 +62,38 @@ static bool open_session(struct qp *qp)
     return false;
 }
 
-/* The head of the queue waits; for how long at most was decided when it began. */
+/* The head of the queue waits; for how long at most was decided when it began. Time alone does not
+ * condemn: we try only when somebody polls, and a process that gets no processor for half a second
+ * has not tried as often as a NIC would have. */
 static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_t rnr_timer,
                                  enum ibv_wc_status *status)
 {
-    uint64_t now = nic_now(qp->ctx), step = LOOK_AGAIN_NS;
-    if (reason == WAIT_RNR)
+    bool rnr = reason == WAIT_RNR;
+    uint64_t now = nic_now(qp->ctx), interval = 4096ull << qp->attr.timeout;
+    uint64_t step = qp->attr.timeout != 0 && interval < LOOK_AGAIN_NS ? interval : LOOK_AGAIN_NS;
+    if (rnr)
         step = rnr_us[rnr_timer & 31] * 1000ull;
     bool anew = qp->reason != reason;
     if (anew) {
         qp->reason = reason;
-        if (reason == WAIT_RNR)
+        qp->tries = 0;
+        if (rnr)
             qp->deadline_ns =
                 qp->attr.rnr_retry == 7 ? UINT64_MAX : now + step * qp->attr.rnr_retry;
         else
-            qp->deadline_ns = qp->attr.timeout == 0
-                                  ? UINT64_MAX
-                                  : now + (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
-    }
-    if (now >= qp->deadline_ns) {
-        *status = reason == WAIT_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR;
-        return FAILED;
+            qp->deadline_ns =
+                qp->attr.timeout == 0 ? UINT64_MAX : now + interval * (qp->attr.retry_cnt + 1u);
     }
     /* A time that is set stands until it has come, or polling would put it off for ever. */
-    if (anew || now >= atomic_load(&qp->wake_ns))
-        atomic_store(&qp->wake_ns, now + step < qp->deadline_ns ? now + step : qp->deadline_ns);
+    bool tried = anew || now >= atomic_load(&qp->wake_ns), late = now >= qp->deadline_ns;
+    qp->tries += tried;
+    if (late && qp->tries > (rnr ? qp->attr.rnr_retry : qp->attr.retry_cnt)) {
+        *status = rnr ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR;
+        return FAILED;
+    }
+    if (tried)
+        atomic_store(&qp->wake_ns,
+                     late || now + step < qp->deadline_ns ? now + step : qp->deadline_ns);
     return MUST_WAIT;
 }
 

@@ -94,9 +94,9 @@ void nic_meeting_clear_others(const char *own_path)
 }
 
 /* Lock it, or ETIMEDOUT: a process that was stopped may hold the lock for ever. */
-int nic_meeting_lock(int fd, unsigned tries)
+int nic_meeting_lock(int fd, int how, unsigned tries)
 {
-    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    while (flock(fd, how | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return errno;
         if (tries-- == 0)
@@ -107,14 +107,14 @@ int nic_meeting_lock(int fd, unsigned tries)
 }
 
 /* Open the file of this name and lock it; again if it was unlinked before the lock came. */
-int nic_meeting_open(const char *path, int flags, unsigned tries, int *out)
+int nic_meeting_open(const char *path, int flags, int how, unsigned tries, int *out)
 {
     for (;;) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
         if (fd < 0)
             return errno;
         struct stat st;
-        int err = nic_meeting_lock(fd, tries);
+        int err = nic_meeting_lock(fd, how, tries);
         if (err != 0) {
             close(fd);
             return err;
@@ -131,12 +131,13 @@ int nic_meeting_open(const char *path, int flags, unsigned tries, int *out)
     }
 }
 
+/* Visitors only read, so they do not keep each other out: in a large world all come at once. */
 int nic_port_visit(uint32_t ip, struct meeting **out, int *out_fd)
 {
     char path[64];
     int fd = -1;
     nic_port_path(ip, path, sizeof path);
-    int err = nic_meeting_open(path, 0, VISIT_TRIES, &fd);
+    int err = nic_meeting_open(path, 0, LOCK_SH, VISIT_TRIES, &fd);
     if (err != 0)
         return err;
     struct stat st;

@@ -215,6 +215,7 @@ struct qp {
     struct qp *next_waiting;
     enum wait_reason reason;
     uint64_t deadline_ns; /* of remote or receiver-not-ready */
+    uint32_t tries;       /* since that wait began */
     _Atomic uint64_t wake_ns;
 };
 
@@ -299,8 +300,8 @@ void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
 struct stat;
 uint64_t nic_pid_namespace(void);
 /* Both try so often, 50 us apart. */
-int nic_meeting_lock(int fd, unsigned tries);
-int nic_meeting_open(const char *path, int flags, unsigned tries, int *fd);
+int nic_meeting_lock(int fd, int how, unsigned tries); /* LOCK_EX or LOCK_SH */
+int nic_meeting_open(const char *path, int flags, int how, unsigned tries, int *fd);
 void nic_port_unlock(int fd); /* and close it */
 struct meeting *nic_meeting_map(int fd);
 bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st);

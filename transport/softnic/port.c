@@ -151,7 +151,7 @@ static int take_slot(struct ctx *ctx, struct meeting *meeting)
 static int enter(struct ctx *ctx, int *fd, struct meeting **meeting, bool *first)
 {
     for (;;) {
-        int err = nic_meeting_open(ctx->path, O_CREAT, PATIENT_TRIES, fd);
+        int err = nic_meeting_open(ctx->path, O_CREAT, LOCK_EX, PATIENT_TRIES, fd);
         if (err != 0) {
             nic_error(ctx, "cannot open %s: %s%s", ctx->path, strerror(err),
                       err == EACCES      ? " (it belongs to another user)"
@@ -201,7 +201,7 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
 void nic_port_leave(struct ctx *ctx)
 {
     /* If the lock is not to be had we go all the same; the next to come clears up. */
-    bool locked = nic_meeting_lock(ctx->meeting_fd, PATIENT_TRIES) == 0;
+    bool locked = nic_meeting_lock(ctx->meeting_fd, LOCK_EX, PATIENT_TRIES) == 0;
     atomic_store(&ctx->meeting->member[ctx->slot].live, 0);
     atomic_store(&ctx->member->closed, 1);
     struct stat st;
