@@ -155,6 +155,34 @@ static void test_leftovers(void **state)
     close(up[1]);
 }
 
+/* Of a file whose maker was killed before it held anything, or before it was whole, too. */
+static void test_stillborn(void **state)
+{
+    static uint8_t memory[BYTES];
+    char name[64], paths[2][96];
+    struct nic_side s;
+    (void)state;
+    struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "stillborn")};
+    nic_side_open(&s, &attr, memory);
+    char path[96];
+    struct stat whole;
+    nic_test_file(s.context, path, sizeof path);
+    assert_int_equal(stat(path, &whole), 0);
+    nic_side_close(&s);
+    for (int i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "/dev/shm/softnic-%u-stillborn-%d-%d",
+                 (unsigned)geteuid(), (int)getpid(), i);
+        int fd = open(paths[i], O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, i == 0 ? 0 : whole.st_size), 0);
+        close(fd);
+    }
+    nic_side_open(&s, &attr, memory);
+    assert_int_equal(access(paths[0], F_OK), -1);
+    assert_int_equal(access(paths[1], F_OK), -1);
+    nic_side_close(&s);
+}
+
 /* Visitors of a port only read: one that holds its file does not keep us from our peer. */
 static void test_visitor(void **state)
 {

@@ -55,6 +55,22 @@ void nic_port_unlock(int fd)
     close(fd);
 }
 
+/* Locked. Whether its maker was killed before it was whole, or all of its members since. */
+static bool left_by_the_dead(int fd, const struct stat *st)
+{
+    if (st->st_size == 0)
+        return true; /* who has just made it locks it first, and starts anew if it is gone by then
+                      */
+    struct meeting *meeting = st->st_size == (off_t)sizeof *meeting ? nic_meeting_map(fd) : NULL;
+    if (meeting == NULL)
+        return false;
+    bool left = meeting->magic == 0 || (nic_meeting_readable(meeting, st) &&
+                                        meeting->pid_namespace == nic_pid_namespace() &&
+                                        nic_meeting_clear_dead(meeting) == 0);
+    munmap(meeting, sizeof *meeting);
+    return left;
+}
+
 /* What a killed last member left of another port of ours goes, when nobody is using it. */
 static void clear_file(const char *path)
 {
@@ -63,16 +79,8 @@ static void clear_file(const char *path)
         return;
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-        st.st_nlink == 1 && S_ISREG(st.st_mode)) {
-        struct meeting *meeting = NULL;
-        if (st.st_size == (off_t)sizeof *meeting)
-            meeting = nic_meeting_map(fd);
-        if (meeting != NULL && nic_meeting_readable(meeting, &st) &&
-            meeting->pid_namespace == nic_pid_namespace() && nic_meeting_clear_dead(meeting) == 0)
-            unlink(path);
-        if (meeting != NULL)
-            munmap(meeting, sizeof *meeting);
-    }
+        st.st_nlink == 1 && S_ISREG(st.st_mode) && left_by_the_dead(fd, &st))
+        unlink(path);
     nic_port_unlock(fd);
 }
 
