@@ -313,6 +313,37 @@ static void test_mismatch_of_sizes(void **state)
     assert_int_equal(results[1], 0);
 }
 
+/* Rank 1 has had enough, as a program that failed by itself. */
+static int leave_early(const struct sstar_config *config, void *arg)
+{
+    (void)arg;
+    struct sstar_world *world;
+    char error[512] = "";
+    if (sstar_world_open(&world, config, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    int bad = 0;
+    if (config->rank != 1) {
+        int err = sstar_barrier(world);
+        const char *text = sstar_last_error(world);
+        if (err != -EPROTO || !strstr(text, "rank 1 left the world") ||
+            !strstr(text, "called sstar_barrier"))
+            bad = crew_complain(config->rank, "%d, \"%s\"", err, text);
+    }
+    sstar_world_close(world);
+    return bad;
+}
+
+static void test_early_leave(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    int results[CREW_MAX];
+    crew_config(&config, 3);
+    crew_threads(&config, leave_early, NULL, results);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(results[r], 0);
+}
+
 /* Rank 1 never comes to the barrier; it learns of the failure all the same. */
 static int stay_away(const struct sstar_config *config, void *arg)
 {
@@ -432,6 +463,7 @@ int main(void)
         OVER_IO_URING(test_mismatch),
         OVER_PPOLL(test_mismatch),
         cmocka_unit_test(test_mismatch_of_sizes),
+        cmocka_unit_test(test_early_leave),
         cmocka_unit_test(test_absent_rank_is_named),
         OVER_IO_URING(test_watch),
         OVER_PPOLL(test_watch),

@@ -39,6 +39,15 @@ static bool same_call(const struct frame *a, const struct frame *b)
 static void fail_mismatch(struct sstar_world *world, int a, const struct frame *fa, int b,
                           const struct frame *fb)
 {
+    if (fa->operation == OPERATION_LEAVE || fb->operation == OPERATION_LEAVE) {
+        bool first = fa->operation == OPERATION_LEAVE;
+        world_fail(world, -EPROTO,
+                   "rank %d left the world (sstar_world_close) while rank %d called %s; if rank %d "
+                   "failed, it says itself why",
+                   first ? a : b, first ? b : a,
+                   operation_name(first ? fb->operation : fa->operation), first ? a : b);
+        return;
+    }
     world_fail(world, -EPROTO,
                "rank %d called %s with %" PRIu64 " bytes (call %" PRIu64 " of its control plane) "
                "while rank %d called %s with %" PRIu64 " bytes (call %" PRIu64 "); every rank must "
