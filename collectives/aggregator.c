@@ -158,9 +158,11 @@ static int share_memory(struct sstar_aggregator *a, const struct sstar_aggregato
         a->shared[i].size = all[r].size;
         a->shared[i].memory =
             r == a->rank ? a->own_memory : memory_peer(a->world, r, all[r].address, all[r].size);
-        if (!a->shared[i].memory)
+        if (!a->shared[i].memory) {
+            control_await_news(a->world);
             err = world_fail(a->world, -EFAULT,
                              "aggregator: rank %d cannot map the memory of rank %d", a->rank, r);
+        }
     }
     free(all);
     return err;

@@ -44,10 +44,12 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
     for (int i = 0; i < node->size; i++) {
         int rank = node->members[i];
         node->areas[i] = memory_peer(node->world, rank, addresses[rank], sizeof *node->area);
-        if (!node->areas[i])
+        if (!node->areas[i]) {
+            control_await_news(node->world);
             return world_fail(node->world, -EFAULT,
                               "allreduce: rank %d cannot map memory of rank %d of its node",
                               node->world->rank, rank);
+        }
     }
     return 0;
 }
@@ -156,9 +158,11 @@ static int publish(struct node_part *node, const struct node_job *job)
         bool needed = i < node->owners ? node->owners_shared : node->outputs_shared;
         node->inputs[i] = node->inputs_shared ? memory_peer(world, rank, their->send, bytes) : NULL;
         node->outputs[i] = needed ? memory_peer(world, rank, their->recv, bytes) : NULL;
-        if ((node->inputs_shared && !node->inputs[i]) || (needed && !node->outputs[i]))
+        if ((node->inputs_shared && !node->inputs[i]) || (needed && !node->outputs[i])) {
+            control_await_news(world);
             return world_fail(world, -EFAULT, "allreduce: rank %d cannot map memory of rank %d",
                               world->rank, rank);
+        }
     }
     return err;
 }

@@ -3,6 +3,7 @@
  * Ranks that are merely stopped are not condemned. */
 #include "tests/crew.h"
 #include "transport/control.h"
+#include "transport/memory.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -104,6 +105,45 @@ static int be_in_the_scene(const struct sstar_config *config, void *arg)
     if (!scene->leave_at_once)
         sstar_world_close(world);
     return bad;
+}
+
+/* What the dead had shared is not to be had any more; the reason is what is told. */
+static int look_for_memory(const struct sstar_config *config, void *arg)
+{
+    struct sstar_world *world;
+    char error[512] = "", path[64];
+    (void)arg;
+    if (sstar_world_open(&world, config, error, sizeof(error)) < 0)
+        return crew_complain(config->rank, "open: %s", error);
+    void *memory;
+    uint64_t address = 0, all[2] = {0};
+    if (sstar_alloc(world, 4096, &memory) == 0)
+        address = (uint64_t)(uintptr_t)memory;
+    int err = sstar_allgather(world, &address, sizeof(address), all);
+    if (config->rank == 1)
+        raise(SIGKILL);
+    snprintf(path, sizeof(path), "/proc/%ld/fd/0", (long)world->ranks[1].pid);
+    while (access(path, F_OK) == 0)
+        usleep(1000);
+    int bad = 0;
+    if (err == 0 && memory_peer(world, 1, all[1], 4096))
+        bad = crew_complain(0, "the memory of the dead is there");
+    const char *text = sstar_last_error(world);
+    if (control_await_news(world) != -ECONNRESET || strncmp(text, "rank 1 (host ", 13) != 0)
+        bad = crew_complain(0, "\"%s\"", text);
+    sstar_world_close(world);
+    return bad;
+}
+
+static void test_memory_of_the_dead(void **state)
+{
+    struct sstar_config config;
+    int results[CREW_MAX];
+    (void)state;
+    crew_config(&config, 2);
+    crew_processes(&config, look_for_memory, NULL, results);
+    assert_int_equal(results[0], 0);
+    assert_int_equal(results[1], 128 + SIGKILL);
 }
 
 static void play(const struct scene *scene)
@@ -248,6 +288,7 @@ int main(void)
         OVER_PPOLL(test_late_witness),
         cmocka_unit_test(test_ends_without_closing),
         cmocka_unit_test(test_a_failure_reaches_all),
+        cmocka_unit_test(test_memory_of_the_dead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

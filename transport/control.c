@@ -193,6 +193,16 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us)
     return check_suspect(world);
 }
 
+int control_await_news(struct sstar_world *world)
+{
+    struct control *control = world->control;
+    uint64_t until = clock_ns() + (control ? 2 * control->grace_ns : 0);
+    while (control && !world->failed && clock_ns() < until)
+        if (control_sleep(world, 10000) < 0)
+            break;
+    return world->failed;
+}
+
 int control_watch(struct sstar_world *world, int fd, void (*ready)(void *arg), void *arg)
 {
     return loop_watch(world->control->loop, fd, POLLIN, ready, arg);

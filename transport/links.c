@@ -230,10 +230,12 @@ static int local_connect(struct sstar_link *link, const struct link_introduction
     /* Control blocks and slots are one piece of memory there, so one mapping serves both. */
     link->peer_slots =
         memory_peer(world, link->peer, it->slots_address, link->slots * link->stride);
-    if (!link->peer_control || !link->peer_slots)
+    if (!link->peer_control || !link->peer_slots) {
+        control_await_news(world);
         return world_fail(world, -EFAULT,
                           "links: rank %d cannot map the memory of rank %d of its node",
                           world->rank, link->peer);
+    }
     return 0;
 }
 

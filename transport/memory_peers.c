@@ -143,6 +143,8 @@ static bool is_same_process(const struct sstar_world *world, int rank,
 
 static int peer_refused(struct sstar_world *world, int rank, const char *why)
 {
+    if (control_await_news(world) < 0)
+        return world->failed;
     return report_set(&world->report, -EPROTO,
                       "rank %d (pid %d) counts as one node with rank %d, but its memory cannot be "
                       "shared: %s; start them with one user and one pid namespace, or with "

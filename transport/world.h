@@ -52,6 +52,10 @@ int world_fail(struct sstar_world *world, int code, const char *format, ...)
 int control_poll(struct sstar_world *world);
 /* Sleep until a control event, readiness of an fd watched with control_watch, or the timeout. */
 int control_sleep(struct sstar_world *world, uint64_t timeout_us);
+/* Something of a peer was not there. Its death, or the failure for which it left, may be the cause,
+ * and the news of that on its way: wait for it as long as it may take, so that the cause is told
+ * and not the symptom. 0 if none came, or world->failed. */
+int control_await_news(struct sstar_world *world);
 /* Watch an fd for input; `ready` is called from control_poll/control_sleep. Returns 0 or -errno. */
 int control_watch(struct sstar_world *world, int fd, void (*ready)(void *arg), void *arg);
 void control_unwatch(struct sstar_world *world, int fd);
