@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    GRACE_S = 6,      /* ranks notice a death within 5 s and name the dead one; longer than that */
+    GRACE_S = 4,      /* ranks notice a death within 2 s and name the dead one; longer than that */
     PORT_LOW = 20000, /* below the ports that the kernel gives to outgoing connections */
     PORTS = 10000,
     EXIT_CANNOT_RUN = 126,

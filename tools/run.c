@@ -65,7 +65,7 @@ static const struct argp argp = {
         "MASTER_ADDR, "
         "MASTER_PORT, SSTAR_TOKEN and SSTAR_RANKS_PER_NODE. SIGINT, SIGTERM and SIGHUP are passed "
         "on "
-        "to them. When one fails, the others get 6 seconds to end and are then killed. The exit "
+        "to them. When one fails, the others get 4 seconds to end and are then killed. The exit "
         "status is that of the first rank that failed, 128 and the signal if it was killed, 127 if "
         "the program was not found.",
 };
