@@ -15,11 +15,11 @@ die() {
 
 # shellcheck disable=SC2034 # used by those that source this file
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
-    ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev uthash-dev libcmocka-dev"
+    ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev libcmocka-dev scdoc"
 # shellcheck disable=SC2034
 packages_demo="gnuplot-nox jq"
 # shellcheck disable=SC2034
-packages_test="clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox scdoc iproute2 procps"
+packages_test="clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox iproute2 procps"
 
 # install_packages NAME...: only what is not there yet, so that it costs nothing the second time.
 install_packages() {
@@ -39,9 +39,15 @@ install_packages() {
         "${missing[@]}" >/dev/null || die "apt-get install failed for: ${missing[*]}"
 }
 
-# build PRESET: configure and build into build/PRESET.
+# build PRESET [TARGET]: configure and build into build/PRESET; what the compilers say is shown if it fails.
 build() {
-    say "building: $1"
-    (cd "$root" && cmake --preset "$1" -Wno-dev >/dev/null && cmake --build --preset "$1" -- -k 0) ||
+    local log
+    say "building: $*"
+    log=$(mktemp)
+    (cd "$root" && cmake --preset "$1" -Wno-dev && cmake --build --preset "$1" ${2:+--target "$2"} -- -k 0) >"$log" 2>&1 || {
+        cat "$log"
+        rm -f "$log"
         die "building preset $1 failed"
+    }
+    rm -f "$log"
 }
