@@ -226,6 +226,12 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
         status = record_can_write(argv[0], common->json, common->csv);
     if (status)
         return status;
+    if (!launched && ranks > 1 && !common->ranks_per_node && config->wire.beta_gbps > 0) {
+        /* One node would never use the wire that was asked for. */
+        common->ranks_per_node = (ranks + 1) / 2;
+        fprintf(stderr, "%s: a wire and no --ranks-per-node: taking 2 nodes of %d\n", argv[0],
+                common->ranks_per_node);
+    }
     config->ranks_per_node = common->ranks_per_node;
     if (!launched && ranks > 1)
         return start_ranks(ranks, common->ranks_per_node, argc, argv);

@@ -25,7 +25,8 @@ static void softnic_port_name(const struct sstar_world *world, char *name, size_
 
 static int softnic_open(struct sstar_world *world, const char *wanted, struct device *device)
 {
-    if (wanted && strcmp(wanted, "softnic") != 0)
+    /* The second is what the device list calls it. */
+    if (wanted && strcmp(wanted, "softnic") != 0 && strcmp(wanted, "softnic0") != 0)
         return -ENODEV;
     char name[64], error[256] = "";
     softnic_port_name(world, name, sizeof name);
