@@ -352,6 +352,28 @@ static void test_missing_ranks(void **state)
         assert_int_equal(results[r], 0);
 }
 
+/* Long before the end it is said who is missing. */
+static void test_missing_is_said_early(void **state)
+{
+    (void)state;
+    struct sstar_config config;
+    char path[] = "/tmp/sstar-rendezvous-XXXXXX", text[1024] = "";
+    int results[CREW_MAX], fd = mkstemp(path);
+    assert_true(fd >= 0);
+    crew_config(&config, 3);
+    config.timeout_s = 0.5;
+    config.log_level = SSTAR_LOG_WARN;
+    snprintf(config.log_file, sizeof(config.log_file), "%s", path);
+    crew_threads(&config, open_and_expect, "2 of 3 ranks came", results);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(results[r], 0);
+    assert_true(read(fd, text, sizeof(text) - 1) > 0);
+    assert_non_null(strstr(text, "2 of 3 ranks came"));
+    assert_non_null(strstr(text, "missing: rank 2"));
+    close(fd);
+    unlink(path);
+}
+
 static void open_alone(struct sstar_config *config, int code, const char *says)
 {
     struct sstar_world *world = (struct sstar_world *)&world;
@@ -452,11 +474,17 @@ static void test_root_is_something_else(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_other_lengths),
-        cmocka_unit_test(test_strangers),     cmocka_unit_test(test_slow_hello),
-        cmocka_unit_test(test_rank_twice),    cmocka_unit_test(test_death_while_waiting),
-        cmocka_unit_test(test_missing_ranks), cmocka_unit_test(test_no_root),
-        cmocka_unit_test(test_port_in_use),   cmocka_unit_test(test_root_is_something_else),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_other_lengths),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_slow_hello),
+        cmocka_unit_test(test_rank_twice),
+        cmocka_unit_test(test_death_while_waiting),
+        cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_missing_is_said_early),
+        cmocka_unit_test(test_no_root),
+        cmocka_unit_test(test_port_in_use),
+        cmocka_unit_test(test_root_is_something_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* When it is said who is missing. */
+static uint64_t speak_after_ns(const struct sstar_config *config)
+{
+    const double latest_s = 5, half_s = config->timeout_s / 2;
+    return (uint64_t)((half_s < latest_s ? half_s : latest_s) * 1e9);
+}
+
 /* A connection that rank 0 has accepted. It becomes a rank when its hello is whole and right. */
 struct guest {
     struct gathering *gathering;
@@ -184,9 +191,20 @@ static void missing_ranks(const struct gathering *g, char *text, size_t size)
 
 static int gather(struct gathering *g, const struct sstar_config *config)
 {
-    uint64_t deadline = clock_ns() + (uint64_t)(config->timeout_s * 1e9);
+    uint64_t start = clock_ns(), deadline = start + (uint64_t)(config->timeout_s * 1e9);
+    const uint64_t speak_ns = speak_after_ns(config);
+    uint64_t speak = start + speak_ns;
     while (g->present < g->mine->size && !g->failed) {
         uint64_t now = clock_ns();
+        if (now >= speak && now < deadline) {
+            char missing[128];
+            missing_ranks(g, missing, sizeof(missing));
+            log_line(g->log, SSTAR_LOG_WARN,
+                     "rendezvous: %d of %d ranks came to %s port %d within %g s; missing: rank %s",
+                     g->present, g->mine->size, config->root_host, config->root_port,
+                     (double)speak_ns / 1e9, missing);
+            speak = UINT64_MAX;
+        }
         if (now >= deadline) {
             char missing[128];
             missing_ranks(g, missing, sizeof(missing));
@@ -196,7 +214,7 @@ static int gather(struct gathering *g, const struct sstar_config *config)
                               g->present, g->mine->size, config->root_host, config->root_port,
                               config->timeout_s, missing);
         }
-        int err = loop_sleep(g->loop, (deadline - now) / 1000 + 1);
+        int err = loop_sleep(g->loop, ((speak < deadline ? speak : deadline) - now) / 1000 + 1);
         if (err < 0)
             return report_set(g->report, err, "rendezvous: the event loop failed: %s",
                               strerror(-err));
@@ -319,10 +337,12 @@ static void pause_us(unsigned us)
 
 /* Connect until rank 0 is there and answers. The socket, or a negative errno with its sentence. */
 static int join(struct hello *table, const struct hello *mine, const struct sstar_config *config,
-                struct report *report)
+                struct log *log, struct report *report)
 {
     const uint64_t second = 1000000000u;
-    uint64_t deadline = clock_ns() + (uint64_t)(config->timeout_s * 1e9);
+    uint64_t start = clock_ns(), deadline = start + (uint64_t)(config->timeout_s * 1e9);
+    const uint64_t speak_ns = speak_after_ns(config);
+    bool spoke = false;
     uint64_t first_closed = 0;
     unsigned delay_us = 5000;
     for (;;) {
@@ -363,6 +383,11 @@ static int join(struct hello *table, const struct hello *mine, const struct ssta
                                                          "SSTAR_SOCKET_IFNAME="
                                                        : "",
                               config->socket_ifname);
+        if (!spoke && now - start >= speak_ns) {
+            spoke = true;
+            log_line(log, SSTAR_LOG_WARN, "rendezvous: no rank 0 at %s port %d within %g s: %s",
+                     config->root_host, config->root_port, (double)speak_ns / 1e9, strerror(-err));
+        }
         pause_us(delay_us);
         delay_us = delay_us < 100000 ? delay_us * 2 : delay_us;
     }
@@ -377,7 +402,7 @@ int rendezvous(struct meeting *meeting, const struct hello *mine, const struct s
     int *fds = calloc(1, sizeof(*fds));
     int err = -ENOMEM;
     if (table && fds)
-        err = join(table, mine, config, report);
+        err = join(table, mine, config, log, report);
     else
         report_set(report, err, "no memory left for the table of %d ranks", mine->size);
     if (err < 0) {
