@@ -3,12 +3,18 @@
 #include "transport/loop.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -241,6 +247,37 @@ static void test_another_thread(void **state)
     loop_close(loop);
 }
 
+/* A sandbox that lets us set up a ring and not use it: then the loop is over ppoll. */
+static void test_ring_refused_in_use(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_enter, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+        struct loop *loop;
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            _exit(77); /* no filters here, so nothing to see */
+        if (loop_open(&loop, LOOP_AUTOMATIC, NULL) < 0)
+            _exit(1);
+        _exit(strcmp(loop_backend(loop), "ppoll") == 0 ? 0 : 2);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void test_close(void **state)
 {
     struct loop *loop = open_over(state);
@@ -267,6 +304,7 @@ static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ring_refused_in_use), /* before there are threads */
         OVER_IO_URING(test_backend),
         OVER_PPOLL(test_backend),
         OVER_IO_URING(test_nothing_ready),

@@ -39,6 +39,12 @@ static int open_ring(struct io_uring *ring)
         io_uring_queue_exit(ring);
         return -ENOSYS;
     }
+    /* A sandbox may allow to set one up and yet not to use it. */
+    err = io_uring_submit_and_get_events(ring);
+    if (err < 0) {
+        io_uring_queue_exit(ring);
+        return err;
+    }
     io_uring_ring_dontfork(ring);
     return 0;
 }
