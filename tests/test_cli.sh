@@ -225,6 +225,13 @@ if command -v jq >/dev/null; then
         "$work/info.json"
     expect 0 '^softnic' jq -r '.devices[] | select(.chosen) | .device' "$work/info.json"
 fi
+if [ -c /dev/full ]; then
+    into_full() { "$@" >/dev/full; }
+    expect 1 'cannot write to standard output: No space' into_full "$sstar" info
+    expect 1 'cannot write to standard output: ' into_full "$sstar" allreduce --ranks 2 -e 8
+fi
+into_nothing() { "$@" <&- >&-; }
+expect 0 '' into_nothing "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 8
 nothing_new() { [ -z "$(comm -13 <(printf '%s\n' "$before") <(names))" ]; }
 checks=$((checks + 1))
 wait_for nothing_new

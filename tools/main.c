@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The program: finds the command that was asked for and hands over to it. */
 #include "tools/tool.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command *const commands[] = {
     &command_devices, &command_info,      &command_run,      &command_fit,
@@ -58,10 +62,22 @@ static int run_help(int argc, char **argv)
     return run_command(command, 2, arguments);
 }
 
-int main(int argc, char **argv)
+/* Where the caller has closed 0, 1 or 2, the next file opened would get that number, and what is
+ * printed would go into a socket. */
+static int fill_standard_files(void)
 {
-    argp_err_exit_status = EXIT_USAGE;
-    argp_program_version = version;
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return -errno;
+    close(fd);
+    return 0;
+}
+
+static int dispatch(int argc, char **argv)
+{
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;
@@ -78,4 +94,24 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     return run_command(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = version;
+    int err = fill_standard_files();
+    if (err < 0) {
+        fprintf(stderr, "sstar: cannot open /dev/null: %s\n", strerror(-err));
+        return EXIT_FAILURE;
+    }
+    int status = dispatch(argc, argv);
+    errno = 0;
+    if (fflush(stdout) || ferror(stdout)) {
+        if (!status)
+            fprintf(stderr, "sstar: cannot write to standard output: %s\n",
+                    errno ? strerror(errno) : "some of it is lost; is there room for it?");
+        return status ? status : EXIT_FAILURE;
+    }
+    return status;
 }
