@@ -27,14 +27,15 @@ static uint32_t receive_batch(const struct sstar_links *links)
     return links->arrival == ARRIVAL_BY_COMPLETION ? 8 : 0;
 }
 
-/* Messages and signals under way, and on the first queue pair the credits for as many. */
+/* Messages and signals under way; on the last queue pair the credits for as many. */
 static uint32_t receive_depth(const struct sstar_links *links, uint32_t qp)
 {
     const struct sstar_link_attr *a = &links->attr;
     if (links->arrival != ARRIVAL_BY_COMPLETION)
         return 0;
-    uint32_t depth = share(a->slots, a->queue_pairs) + a->puts + receive_batch(links);
-    return qp == 0 ? depth + a->slots + a->puts : depth;
+    if (qp == a->queue_pairs)
+        return a->slots + a->puts + receive_batch(links);
+    return share(a->slots, a->queue_pairs) + a->puts + receive_batch(links);
 }
 
 static int make_failed(struct sstar_links *links, int peer, const char *what, int err)
@@ -123,7 +124,8 @@ static int qp_open(struct sstar_link *link, uint32_t index)
 
 static int link_qps_open(struct sstar_link *link)
 {
-    uint32_t k = link->links->attr.queue_pairs;
+    uint32_t k = link->links->attr.queue_pairs + 1;
+    link->data_qps = k - 1;
     link->qps = calloc(k, sizeof *link->qps);
     if (!link->qps)
         return make_failed(link->links, link->peer, "queue pairs", ENOMEM);
@@ -139,7 +141,7 @@ static uint64_t completion_entries(const struct sstar_links *links)
 {
     uint64_t entries = 16;
     for (int i = 0; i < links->n_links; i++)
-        for (uint32_t q = 0; !links->all[i].local && q < links->attr.queue_pairs; q++)
+        for (uint32_t q = 0; !links->all[i].local && q <= links->attr.queue_pairs; q++)
             entries += send_depth(links) + receive_depth(links, q) + 1;
     return entries;
 }
@@ -149,8 +151,9 @@ static int room_check(struct sstar_links *links)
 {
     const struct device *device = links->device;
     uint32_t deepest = send_depth(links);
-    if (receive_depth(links, 0) + 1 > deepest)
-        deepest = receive_depth(links, 0) + 1;
+    uint32_t credits = links->attr.queue_pairs;
+    if (receive_depth(links, credits) + 1 > deepest)
+        deepest = receive_depth(links, credits) + 1;
     if (deepest > (uint32_t)device->attr.max_qp_wr)
         return report_set(
             &links->world->report, -EINVAL,

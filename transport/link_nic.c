@@ -35,9 +35,9 @@ static uint32_t nic_credits(const struct sstar_link *link)
     if (credit < link->credited)
         credit = link->credited;
     uint32_t credits = link->slots - (uint32_t)(link->sent - credit);
-    for (uint32_t i = 0; i < link->n_qps; i++) {
+    for (uint32_t i = 0; i < link->data_qps; i++) {
         const struct rc_qp *q = &link->qps[i];
-        uint32_t places = (q->depth - (q->posted + q->is_held - q->completed)) * link->n_qps;
+        uint32_t places = (q->depth - (q->posted + q->is_held - q->completed)) * link->data_qps;
         if (places < credits)
             credits = places;
     }
@@ -71,6 +71,9 @@ static void trailer_write(struct sstar_link *link, void *to, size_t bytes)
                                    .signals = htole16((uint16_t)link->signals_seen),
                                    .word = htole64((link->sent + 1) << 32 | bytes)};
     memcpy(to, &trailer, sizeof trailer);
+    /* Behind a long queue it would come too late to count on. */
+    if ((link->sent - link->credited) * 4 >= link->slots)
+        return;
     link->credit_told = link->released;
     link->signals_told = link->signals_seen;
 }
@@ -92,7 +95,7 @@ static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes
         op->immediate = immediate_make(IMM_MESSAGE, (uint32_t)(link->sent + 1));
     }
     link->sent++;
-    link->next_message_qp = qp + 1 == link->n_qps ? 0 : qp + 1;
+    link->next_message_qp = qp + 1 == link->data_qps ? 0 : qp + 1;
     rc_build(link, qp, op, flags & SSTAR_MORE ? RC_MORE : RC_LAST);
     link->world->counters.messages++;
     link->world->counters.bytes += bytes;
@@ -246,7 +249,7 @@ static int one_sided_build(struct sstar_link *link, const struct one_sided *op,
     if (err)
         return err;
     uint32_t qp = link->next_put_qp;
-    link->next_put_qp = qp + 1 == link->n_qps ? 0 : qp + 1;
+    link->next_put_qp = qp + 1 == link->data_qps ? 0 : qp + 1;
     bool signal = op->flags & SSTAR_SIGNAL, is_write = opcode == IBV_WR_RDMA_WRITE;
     bool merged = signal && is_write && link->links->arrival == ARRIVAL_BY_COMPLETION;
     struct rc_op wr = {.opcode = merged ? IBV_WR_RDMA_WRITE_WITH_IMM : opcode,
@@ -299,7 +302,7 @@ static uint64_t nic_signals(const struct sstar_link *link)
     if (link->links->arrival == ARRIVAL_BY_COMPLETION)
         return link->signals_seen;
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < link->n_qps; i++)
+    for (uint32_t i = 0; i < link->data_qps; i++)
         sum +=
             le64toh(atomic_load_explicit(&link->control->signals[i].value, memory_order_acquire));
     return sum;

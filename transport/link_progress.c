@@ -44,7 +44,8 @@ int rc_tell_credit(struct sstar_link *link, bool force)
         link->credit_due = false;
         return 0;
     }
-    if (!rc_place(&link->qps[0], 1)) {
+    uint32_t qp = link->data_qps; /* of its own, so that it does not wait behind messages */
+    if (!rc_place(&link->qps[qp], 1)) {
         link->credit_due = link->links->any_credit_due = true;
         return 0;
     }
@@ -66,7 +67,7 @@ int rc_tell_credit(struct sstar_link *link, bool force)
     }
     link->credit_told = link->released;
     link->signals_told = link->signals_seen;
-    rc_build(link, 0, &op, RC_LAST);
+    rc_build(link, qp, &op, RC_LAST);
     link->world->counters.credits++;
     return rc_ring(link);
 }

@@ -20,8 +20,8 @@
 
 enum {
     LINK_MAGIC = 0x4b4c5353,
-    LINK_VERSION = 1,
-    LINK_MAX_QPS = 16,
+    LINK_VERSION = 2,
+    LINK_MAX_QPS = 16,     /* for messages and puts; one more carries credit */
     LINK_MAX_SLOTS = 8192, /* credits travel as 15 bits */
     LINK_MAX_PUTS = 8192,
     LINK_POLL_BATCH = 32,
@@ -50,7 +50,7 @@ struct link_introduction {
     uint16_t lid;
     uint8_t mtu, read_depth;
     uint8_t gid[16];
-    struct qp_introduction qps[LINK_MAX_QPS];
+    struct qp_introduction qps[LINK_MAX_QPS + 1];
 };
 
 struct rc_qp;
@@ -107,8 +107,9 @@ struct sstar_link {
     uint64_t peer_slots_address, peer_control_address;
     uint32_t peer_rkey;
     struct rc_qp *qps;
-    uint32_t n_qps;
-    uint32_t pending; /* bit q: work requests built on queue pair q, not yet rung for */
+    uint32_t n_qps;    /* all of them */
+    uint32_t data_qps; /* for messages and puts; the one behind them is for credit alone */
+    uint32_t pending;  /* bit q: work requests built on queue pair q, not yet rung for */
     uint32_t next_message_qp, next_put_qp;
     uint32_t puts, puts_under_way;
     uint8_t *ticket_done; /* ring of flags, for tickets that complete out of turn */
