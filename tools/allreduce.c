@@ -191,13 +191,7 @@ static int allreduce_main(int argc, char **argv)
     if (common_start(&a.common, 2, argc, argv, &world, &status) || !world)
         return status;
     int err = allreduce_run(world, &a, &status);
-    if (err) {
-        const char *why = sstar_last_error(world);
-        fprintf(stderr, "sstar allreduce: rank %d: %s\n", sstar_rank(world),
-                *why ? why : strerror(-err));
-    }
-    sstar_world_close(world);
-    return err ? EXIT_FAILURE : status;
+    return common_finish(world, argv[0], err, status);
 }
 
 const struct command command_allreduce = {

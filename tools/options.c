@@ -246,6 +246,17 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
     return 0;
 }
 
+int common_finish(struct sstar_world *world, const char *command, int err, int status)
+{
+    if (err) {
+        const char *why = sstar_last_error(world);
+        fprintf(stderr, "%s: rank %d: %s\n", command, sstar_rank(world),
+                *why ? why : strerror(-err));
+    }
+    sstar_world_close(world);
+    return err ? EXIT_FAILURE : status;
+}
+
 int common_start(struct common_options *common, int default_ranks, int argc, char **argv,
                  struct sstar_world **world, int *exit_status)
 {

@@ -46,6 +46,9 @@ int common_init(struct common_options *options);
  */
 int common_start(struct common_options *options, int default_ranks, int argc, char **argv,
                  struct sstar_world **world, int *exit_status);
+/* The end of a command: for `err` (0 or a negative errno) the world's sentence on stderr, the world
+ * closed. The exit status: 1 after an error, else `status`. */
+int common_finish(struct sstar_world *world, const char *command, int err, int status);
 
 /* A size with K, M or G (powers of two), a whole number, a real number, the wire triple: 0, or
  * -EINVAL; the whole text must be used up. */
