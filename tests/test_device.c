@@ -94,6 +94,42 @@ static void test_links_unknown(void **state)
         0);
 }
 
+/* Of a list each rank takes its own entry, and begins again when the list ends. */
+static int body_list(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    struct sstar_device_info info;
+    int err = sstar_device_info(world, &info);
+    if (sstar_rank(world) % 2 == 0) {
+        CHECK(err == 0);
+        CHECK(strncmp(info.name, "softnic", 7) == 0);
+        return 0;
+    }
+    CHECK(err == -ENODEV);
+    CHECK(strstr(sstar_last_error(world), "no device nosuch0 here"));
+    return 0;
+}
+
+static int body_list_gap(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    struct sstar_device_info info;
+    CHECK(sstar_device_info(world, &info) == -EINVAL);
+    CHECK(strstr(sstar_last_error(world), "empty entry for rank 0"));
+    return 0;
+}
+
+static void test_list(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        ranks_run(&(struct ranks){
+            .size = 4, .ranks_per_node = 1, .ib_dev = "softnic,nosuch0", .body = body_list}),
+        0);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.size = 1, .ib_dev = ",softnic", .body = body_list_gap}), 0);
+}
+
 static int body_memory(struct sstar_world *world, void *arg)
 {
     (void)arg;
@@ -154,9 +190,10 @@ static void test_automatic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softnic),       cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_links_unknown), cmocka_unit_test(test_memory_only),
-        cmocka_unit_test(test_gid_index),     cmocka_unit_test(test_automatic),
+        cmocka_unit_test(test_softnic),     cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_list),        cmocka_unit_test(test_links_unknown),
+        cmocka_unit_test(test_memory_only), cmocka_unit_test(test_gid_index),
+        cmocka_unit_test(test_automatic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

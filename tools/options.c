@@ -33,7 +33,7 @@ static const struct argp_option options[] = {
     {.name = "ib-dev",
      .key = COMMON_IB_DEV,
      .arg = "NAME",
-     .doc = "Device to use (see sstar devices), or softnic"},
+     .doc = "Device to use (see sstar devices), or softnic; of A,B,.. rank r takes entry r mod n"},
     {.name = "gid-index", .key = COMMON_GID_INDEX, .arg = "I", .doc = "GID to use; -1: chosen"},
     {.name = "qp", .key = COMMON_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
     {.name = "wire",

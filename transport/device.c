@@ -30,9 +30,37 @@ void names_append(char *text, size_t size, const char *name)
 
 /* ---- choice --------------------------------------------------------------------------------- */
 
+/* The name of this rank's device: entry rank mod n of the n names given, separated by commas.
+ * NULL: none was given. */
+static int name_for(struct sstar_world *world, char *name, const char **wanted)
+{
+    const char *list = world->config.ib_dev;
+    int n = 1, entry = 0;
+    *wanted = NULL;
+    if (!list[0])
+        return 0;
+    for (const char *c = list; *c; c++)
+        n += *c == ',';
+    for (entry = world->rank % n; entry > 0; entry--)
+        list = strchr(list, ',') + 1;
+    size_t length = strcspn(list, ",");
+    if (length == 0)
+        return report_set(&world->report, -EINVAL,
+                          "the list of devices %s has an empty entry for rank %d",
+                          world->config.ib_dev, world->rank);
+    memcpy(name, list, length);
+    name[length] = '\0';
+    *wanted = name;
+    return 0;
+}
+
 static int provider_open(struct sstar_world *world, struct device *device)
 {
-    const char *wanted = world->config.ib_dev[0] ? world->config.ib_dev : NULL;
+    char name[sizeof world->config.ib_dev];
+    const char *wanted;
+    int unnamed = name_for(world, name, &wanted);
+    if (unnamed)
+        return unnamed;
     bool shaped = wire_given(&world->config.wire);
     for (int i = 0; i < N_PROVIDERS; i++) {
         if (shaped && !providers[i]->shapeable && !wanted)

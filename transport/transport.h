@@ -57,11 +57,13 @@ struct sstar_config {
     int ranks_per_node; /* SSTAR_RANKS_PER_NODE: virtual nodes of so many ranks; 0: real nodes */
     bool port_per_rank; /* SSTAR_PORTS=node|rank: ranks of a node share a softnic port, or not */
     struct sstar_wire wire; /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
-    char ib_dev[64];        /* SSTAR_IB_HCA: device name, or "" for automatic, or "softnic" */
-    int gid_index;          /* SSTAR_IB_GID_INDEX, -1: automatic */
-    int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
-    double timeout_s;       /* SSTAR_TIMEOUT, default 60 */
-    char socket_ifname[64]; /* SSTAR_SOCKET_IFNAME */
+    /* SSTAR_IB_HCA: a device's name, "softnic", or "" for automatic; of a list "a,b,.." of n names
+     * rank r takes entry r mod n */
+    char ib_dev[64];
+    int gid_index;                  /* SSTAR_IB_GID_INDEX, -1: automatic */
+    int queue_pairs;                /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
+    double timeout_s;               /* SSTAR_TIMEOUT, default 60 */
+    char socket_ifname[64];         /* SSTAR_SOCKET_IFNAME */
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
     char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
     /* For sstar_config_describe: the variable each setting was read from, and a check of its value
