@@ -9,31 +9,81 @@
 /* Extensions of real devices look past struct ibv_device: let them find zeros there. */
 enum { DEVICE_TAIL = 4096 };
 
+/* A real device has NULL there: libibverbs asserts it. */
+static void made_by_softnic(struct ibv_context *context)
+{
+    (void)context;
+}
+
+bool softnic_is_device(const struct ibv_device *device)
+{
+    return device->_ops._dummy2 == made_by_softnic;
+}
+
+static const char sysfs_prefix[] = "/sys/class/infiniband/softnic:";
+
+bool softnic_is_sysfs_path(const char *path)
+{
+    return strncmp(path, sysfs_prefix, sizeof sysfs_prefix - 1) == 0;
+}
+
 struct ibv_device *nic_device_create(const char *port_name)
 {
     struct ibv_device *device = calloc(1, sizeof *device + DEVICE_TAIL);
     if (device == NULL)
         return NULL;
+    device->_ops._dummy2 = made_by_softnic;
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
-    snprintf(device->name, sizeof device->name, "%s", port_name);
+    snprintf(device->name, sizeof device->name, "%.63s", port_name);
     snprintf(device->dev_name, sizeof device->dev_name, "uverbs_%.50s", port_name);
+    /* There is nothing at these paths; a program that reads there finds it so. */
+    snprintf(device->dev_path, sizeof device->dev_path, "/sys/class/infiniband_verbs/%s",
+             device->dev_name);
+    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%s%s", sysfs_prefix, port_name);
     return device;
+}
+
+__be64 softnic_get_device_guid(struct ibv_device *device)
+{
+    union ibv_gid gid;
+    nic_gid_of_ip(nic_ip_of_name(device->name), 0, &gid);
+    return gid.global.interface_id;
+}
+
+/* `names`: separated by commas. */
+static struct ibv_device **make_devices(const char *names, int *count)
+{
+    char name[PORT_NAME_MAX + 1]; /* what is longer is cut */
+    size_t room = 2;
+    for (const char *c = names; *c != '\0'; c++)
+        room += *c == ',';
+    struct ibv_device **list = calloc(room, sizeof *list);
+    *count = 0;
+    while (list != NULL && *names != '\0') {
+        size_t length = strcspn(names, ",");
+        snprintf(name, sizeof name, "%.*s", (int)length, names);
+        names += length + (names[length] == ',');
+        if (length == 0)
+            continue;
+        list[*count] = nic_device_create(name);
+        if (list[*count] == NULL) {
+            softnic_free_device_list(list);
+            return NULL;
+        }
+        ++*count;
+    }
+    return list;
 }
 
 struct ibv_device **softnic_get_device_list(int *num_devices)
 {
-    const char *name = getenv("SOFTNIC_PORT");
-    struct ibv_device **list = calloc(2, sizeof *list);
-    if (list == NULL)
-        return NULL;
-    list[0] = nic_device_create(name != NULL && *name != '\0' ? name : "softnic0");
-    if (list[0] == NULL) {
-        free(list);
-        return NULL;
-    }
-    if (num_devices != NULL)
-        *num_devices = 1;
+    const char *names = getenv("SOFTNIC_PORT");
+    int count;
+    struct ibv_device **list =
+        make_devices(names != NULL && *names != '\0' ? names : "softnic0", &count);
+    if (list != NULL && num_devices != NULL)
+        *num_devices = count;
     return list;
 }
 
@@ -41,7 +91,8 @@ void softnic_free_device_list(struct ibv_device **list)
 {
     if (list == NULL)
         return;
-    free(list[0]);
+    for (struct ibv_device **device = list; *device != NULL; device++)
+        free(*device);
     free(list);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What follows from the name of a port: an address 10.a.b.c, its GIDs, and its meeting file. */
 #include "transport/softnic/nic.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,5 +51,16 @@ uint32_t nic_ip_of_gid(const union ibv_gid *gid)
         if (memcmp(&ours, gid, sizeof ours) == 0)
             return ip;
     }
+    return 0;
+}
+
+int softnic_mac_of_gid(const union ibv_gid *gid, uint8_t mac[6])
+{
+    uint32_t ip = nic_ip_of_gid(gid);
+    if (ip == 0)
+        return EINVAL;
+    const uint8_t made[6] = {
+        2, 0, (uint8_t)(ip >> 24), (uint8_t)(ip >> 16), (uint8_t)(ip >> 8), (uint8_t)ip};
+    memcpy(mac, made, sizeof made);
     return 0;
 }

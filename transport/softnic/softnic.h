@@ -52,11 +52,18 @@ int softnic_get_wire(struct ibv_context *context, struct softnic_wire *wire);
  * forbade and what to allow. Valid until the next failure. */
 const char *softnic_last_error(struct ibv_context *context);
 
-/* The device list holds one device, named by SOFTNIC_PORT or "softnic0"; opening it is
- * softnic_open_port with everything from the environment. */
+/* The device list holds the ports that SOFTNIC_PORT names, separated by commas, or "softnic0";
+ * opening one is softnic_open_port with everything from the environment. */
 struct ibv_device **softnic_get_device_list(int *num_devices);
 void softnic_free_device_list(struct ibv_device **list);
 const char *softnic_get_device_name(struct ibv_device *device);
+__be64 softnic_get_device_guid(struct ibv_device *device);
+/* Whether a device, which may be a real one, is of softnic's making; a sysfs path, of its giving.
+ */
+bool softnic_is_device(const struct ibv_device *device);
+bool softnic_is_sysfs_path(const char *path);
+/* The Ethernet address that belongs to a GID. EINVAL: it is none of softnic's. */
+int softnic_mac_of_gid(const union ibv_gid *gid, uint8_t mac[6]);
 struct ibv_context *softnic_open_device(struct ibv_device *device);
 int softnic_close_device(struct ibv_context *context);
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* Protection domains and memory. */
+#include "transport/softnic/dropin/dropin.h"
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    return ours(context) ? softnic_alloc_pd(context) : REAL(ibv_alloc_pd)(context);
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+    return ours(pd->context) ? softnic_dealloc_pd(pd) : REAL(ibv_dealloc_pd)(pd);
+}
+
+EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+    return ours(context) ? not_made() : REAL(ibv_import_pd)(context, handle);
+}
+
+EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+    if (!ours(pd->context))
+        REAL(ibv_unimport_pd)(pd);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return ours(pd->context) ? softnic_reg_mr(pd, addr, length, access)
+                             : REAL(ibv_reg_mr)(pd, addr, length, access);
+}
+
+/* Keys whose addresses begin elsewhere than the memory are not served. */
+static struct ibv_mr *reg_mr_at(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                int access)
+{
+    if (iova != (uint64_t)(uintptr_t)addr)
+        return not_made();
+    return softnic_reg_mr(pd, addr, length, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                      int access)
+{
+    return ours(pd->context) ? reg_mr_at(pd, addr, length, iova, access)
+                             : REAL(ibv_reg_mr_iova)(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                       unsigned int access)
+{
+    return ours(pd->context) ? reg_mr_at(pd, addr, length, iova, (int)access)
+                             : REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+                                        uint64_t iova, int fd, int access)
+{
+    return ours(pd->context) ? not_made()
+                             : REAL(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                        int access)
+{
+    if (!ours(mr->context))
+        return REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
+    errno = EOPNOTSUPP;
+    return IBV_REREG_MR_ERR_INPUT; /* and the region is as it was */
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    return ours(mr->context) ? softnic_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
+}
+
+EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+    return ours(pd->context) ? not_made() : REAL(ibv_import_mr)(pd, handle);
+}
+
+EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+    if (!ours(mr->context))
+        REAL(ibv_unimport_mr)(mr);
+}
+
+EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+    return ours(context) ? not_made() : REAL(ibv_import_dm)(context, handle);
+}
+
+EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+    if (!ours(dm->context))
+        REAL(ibv_unimport_dm)(dm);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* What a device, its port and its tables say of themselves; asynchronous events. */
+#include "transport/softnic/dropin/dropin.h"
+#include <arpa/inet.h>
+#include <string.h>
+
+/* Exported for ibv_devinfo, and in no header. */
+enum gid_type_sysfs { GID_TYPE_IB_ROCE_V1, GID_TYPE_ROCE_V2 };
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                       enum gid_type_sysfs *type);
+
+enum { PKEY_DEFAULT = 0xffff };
+
+EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    return ours(context) ? softnic_query_device(context, attr)
+                         : REAL(ibv_query_device)(context, attr);
+}
+
+EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
+                          struct _compat_ibv_port_attr *attr)
+{
+    return ours(context) ? context->ops._compat_query_port(context, port, attr)
+                         : REAL(ibv_query_port)(context, port, attr);
+}
+
+EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+    return ours(context) ? softnic_query_gid(context, port, index, gid)
+                         : REAL(ibv_query_gid)(context, port, index, gid);
+}
+
+EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                             struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+{
+    struct ibv_gid_entry whole;
+    if (!ours(context))
+        return REAL(_ibv_query_gid_ex)(context, port, index, entry, flags, entry_size);
+    int err = softnic_query_gid_ex(context, port, index, &whole, flags);
+    if (err == 0)
+        memcpy(entry, &whole, entry_size < sizeof whole ? entry_size : sizeof whole);
+    return err;
+}
+
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+                                    size_t max_entries, uint32_t flags, size_t entry_size)
+{
+    if (!ours(context))
+        return REAL(_ibv_query_gid_table)(context, entries, max_entries, flags, entry_size);
+    if (flags != 0)
+        return -EOPNOTSUPP;
+    size_t n = 0;
+    while (n < max_entries) {
+        struct ibv_gid_entry *at = (void *)((char *)entries + n * entry_size);
+        if (_ibv_query_gid_ex(context, 1, (uint32_t)n, at, 0, entry_size) != 0)
+            break;
+        n++;
+    }
+    return (ssize_t)n;
+}
+
+EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                              enum gid_type_sysfs *type)
+{
+    struct ibv_gid_entry entry;
+    if (!ours(context))
+        return REAL(ibv_query_gid_type)(context, port, index, type);
+    int err = softnic_query_gid_ex(context, port, index, &entry, 0);
+    if (err != 0) {
+        errno = err;
+        return -1;
+    }
+    *type = GID_TYPE_ROCE_V2;
+    return 0;
+}
+
+EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+    if (!ours(context))
+        return REAL(ibv_query_pkey)(context, port, index, pkey);
+    if (port != 1 || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *pkey = htons(PKEY_DEFAULT);
+    return 0;
+}
+
+EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+    if (!ours(context))
+        return REAL(ibv_get_pkey_index)(context, port, pkey);
+    if (port == 1 && pkey == htons(PKEY_DEFAULT))
+        return 0;
+    errno = EINVAL;
+    return -1;
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+    return ours(context) ? softnic_get_async_event(context, event)
+                         : REAL(ibv_get_async_event)(context, event);
+}
+
+/* Of a port or a device it names no object; nothing is counted for those. */
+static const struct ibv_context *context_of(const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
+        return event->element.cq->context;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        return event->element.qp->context;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        return event->element.srq->context;
+    case IBV_EVENT_WQ_FATAL:
+        return event->element.wq->context;
+    default:
+        return NULL;
+    }
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+    const struct ibv_context *context = context_of(event);
+    if (context == NULL)
+        return;
+    if (ours(context))
+        softnic_ack_async_event(event);
+    else
+        REAL(ibv_ack_async_event)(event);
+}
+
+EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+                                       uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+    if (!ours(context))
+        return REAL(ibv_resolve_eth_l2_from_gid)(context, attr, eth_mac, vid);
+    int err = softnic_mac_of_gid(&attr->grh.dgid, eth_mac);
+    if (err != 0)
+        return err;
+    *vid = 0xffff; /* no VLAN */
+    return 0;
+}
