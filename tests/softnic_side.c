@@ -27,6 +27,11 @@ void nic_side_open(struct nic_side *s, const struct softnic_attr *attr, uint8_t 
     s->memory = memory;
     s->mr = softnic_reg_mr(s->pd, memory, BYTES, access);
     assert_non_null(s->mr);
+    s->qp = nic_side_qp(s);
+}
+
+struct ibv_qp *nic_side_qp(const struct nic_side *s)
+{
     struct ibv_qp_init_attr init = {.send_cq = s->cq,
                                     .recv_cq = s->cq,
                                     .cap = {.max_send_wr = 64,
@@ -35,8 +40,9 @@ void nic_side_open(struct nic_side *s, const struct softnic_attr *attr, uint8_t 
                                             .max_recv_sge = 2,
                                             .max_inline_data = 64},
                                     .qp_type = IBV_QPT_RC};
-    s->qp = softnic_create_qp(s->pd, &init);
-    assert_non_null(s->qp);
+    struct ibv_qp *qp = softnic_create_qp(s->pd, &init);
+    assert_non_null(qp);
+    return qp;
 }
 
 void nic_side_close(struct nic_side *s)

@@ -33,6 +33,7 @@ uint64_t nic_hand_ns(void *clock);
 const char *nic_test_port(char *name, size_t size, const char *what);
 void nic_test_file(struct ibv_context *context, char *path, size_t size);
 void nic_side_open(struct nic_side *s, const struct softnic_attr *attr, uint8_t *memory);
+struct ibv_qp *nic_side_qp(const struct nic_side *s); /* one more, for a second connection */
 void nic_side_close(struct nic_side *s);
 struct nic_address nic_side_address(const struct nic_side *s);
 void nic_side_connect(struct nic_side *s, const struct nic_address *to);

@@ -66,6 +66,8 @@ static void destroy_locks(struct ctx *ctx)
     pthread_mutex_destroy(&ctx->peers_lock);
     pthread_mutex_destroy(&ctx->channels_lock);
     pthread_mutex_destroy(&ibv_of(ctx)->mutex);
+    pthread_mutex_destroy(&ctx->late.lock);
+    pthread_cond_destroy(&ctx->late.come);
 }
 
 static int check_name(struct ctx *ctx, const char *name)
@@ -143,6 +145,7 @@ struct ibv_context *softnic_open_port(const struct softnic_attr *attr)
         return NULL;
     fill_context(ctx, attr);
     init_locks(ctx);
+    nic_late_init(ctx);
     allow_peers();
     int err = check_name(ctx, attr->port_name);
     if (err == 0)
@@ -181,6 +184,7 @@ int softnic_close_device(struct ibv_context *context)
     struct ctx *ctx = to_ctx(context);
     bool child = nic_after_fork(ctx);
     if (!child) {
+        nic_late_close(ctx);
         forget_queue_pairs(ctx);
         nic_port_leave(ctx);
         nic_member_destroy(ctx);

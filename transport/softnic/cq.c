@@ -114,8 +114,8 @@ static void overrun(struct qp *qp, struct cq *cq)
         nic_async_raise(qp->ctx, NULL, IBV_EVENT_QP_FATAL, qp->ex.qp_base.qp_num);
 }
 
-void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
-                       uint32_t byte_len, uint64_t due_ns)
+void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
+                          uint32_t byte_len, uint64_t due_ns, uint32_t sq_count)
 {
     static const uint8_t opcodes[] = {
         [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
@@ -136,7 +136,7 @@ void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_st
     cqe->wr_id = wqe->wr_id;
     cqe->due_ns = due_ns;
     cqe->byte_len = byte_len;
-    cqe->sq_count = qp->sq_executed + 1;
+    cqe->sq_count = sq_count;
     cqe->status = (uint8_t)status;
     cqe->opcode = opcodes[wqe->opcode];
     uint8_t lap = (at & (qp->cqe_mask + 1)) == 0;

@@ -7,7 +7,7 @@
 enum { BATCH_REQUESTS = 64, BATCH_BYTES = 1 << 20, TRIES_AT_THE_DOOR = 1000 };
 enum { LOOK_AGAIN_NS = 1000000 };
 
-enum outcome { DONE, MUST_WAIT, FAILED };
+enum outcome { DONE, MUST_WAIT, FAILED, LATE };
 
 /* Receiver-not-ready timer values in microseconds (InfiniBand specification, table 45). */
 static const uint32_t rnr_us[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
@@ -22,7 +22,7 @@ static bool receives(uint32_t state)
 }
 
 /* Connected to us, and ready? `inbound` held. */
-static bool ready(struct qp *qp)
+bool nic_remote_ready(struct qp *qp)
 {
     struct shared_qp *far = qp->remote;
     uint32_t state = atomic_load_explicit(&far->state, memory_order_acquire);
@@ -56,7 +56,7 @@ static bool open_session(struct qp *qp)
             return false;
         spin_wait(&turn);
     }
-    if (__builtin_expect(ready(qp), 1))
+    if (__builtin_expect(nic_remote_ready(qp), 1))
         return true;
     nic_inbound_unlock(qp->remote);
     return false;
@@ -133,12 +133,15 @@ static enum outcome move_bytes(struct qp *qp, struct work *work, enum ibv_wc_sta
     return moved(qp, err, status);
 }
 
+/* LATE: its bytes are on their way, and so is its completion. */
 static enum outcome take_wire(struct qp *qp, struct work *work)
 {
-    if (__builtin_expect(!nic_shaped(qp->ctx->meeting) && !nic_shaped(qp->peer->meeting), 1)) {
-        work->due_ns = qp->last_due_ns; /* 0, unless the wire was shaped a moment ago */
+    work->due_ns = qp->last_due_ns; /* 0, unless the wire was shaped a moment ago */
+    if (__builtin_expect(nic_plain(qp->ctx->meeting) && nic_plain(qp->peer->meeting), 1))
         return DONE;
-    }
+    bool late = ((qp->ctx->order | qp->peer->order) & (PORT_RELAXED | PORT_ON_TIME)) != 0;
+    if (!nic_shaped(qp->ctx->meeting) && !nic_shaped(qp->peer->meeting))
+        return late && nic_late_launch(qp, work) ? LATE : DONE;
     uint64_t wake;
     if (!nic_wire_enter(qp, work->wqe->opcode >= IBV_WR_RDMA_READ, work->length, &work->due_ns,
                         &wake)) {
@@ -149,7 +152,7 @@ static enum outcome take_wire(struct qp *qp, struct work *work)
     if (work->due_ns < qp->last_due_ns)
         work->due_ns = qp->last_due_ns;
     qp->last_due_ns = work->due_ns;
-    return DONE;
+    return late && nic_late_launch(qp, work) ? LATE : DONE;
 }
 
 static void give_recv(struct qp *qp, struct work *work)
@@ -179,6 +182,7 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     work.broken = false;
     *status = nic_request_check(qp, &work, &rnr);
     if (__builtin_expect(*status != IBV_WC_SUCCESS, 0)) {
+        nic_late_force(qp, true);
         if (work.recv != NULL) {
             work.due_ns = qp->last_due_ns;
             give_recv(qp, &work);
@@ -192,11 +196,16 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     enum outcome outcome = take_wire(qp, &work);
     if (outcome == DONE)
         outcome = move_bytes(qp, &work, status);
-    if (outcome != DONE)
-        return outcome;
+    *length = work.length;
+    if (outcome != DONE) {
+        if (outcome != LATE)
+            return outcome;
+        nic_sq_done(qp, wqe);
+        qp->reason = WAIT_NONE;
+        return DONE;
+    }
     if (work.recv != NULL)
         give_recv(qp, &work);
-    *length = work.length;
     complete(qp, wqe, work.length, work.due_ns);
     return DONE;
 }
@@ -206,7 +215,7 @@ static bool run_small(struct qp *qp, struct send_wqe *wqe)
 {
     struct target target;
     if (wqe->opcode != IBV_WR_RDMA_WRITE || (wqe->flags & IBV_SEND_INLINE) == 0 ||
-        wqe->length == 0 || nic_shaped(qp->peer->meeting) || qp->last_due_ns != 0 ||
+        wqe->length == 0 || !nic_plain(qp->peer->meeting) || qp->last_due_ns != 0 ||
         (qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
         !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, wqe->length, IBV_ACCESS_REMOTE_WRITE,
                             &target) ||
@@ -222,7 +231,7 @@ static enum outcome run_batch(struct qp *qp, uint32_t *limit, enum ibv_wc_status
 {
     uint64_t bytes = 0;
     enum outcome outcome = DONE;
-    bool small = !nic_shaped(qp->ctx->meeting);
+    bool small = nic_plain(qp->ctx->meeting);
     for (unsigned n = 0; outcome == DONE && n < BATCH_REQUESTS && bytes<BATCH_BYTES && * limit> 0 &&
                          qp->sq_executed != qp->sq_posted;
          n++, --*limit) {
@@ -240,6 +249,7 @@ static enum outcome run_batch(struct qp *qp, uint32_t *limit, enum ibv_wc_status
 
 void nic_flush_send(struct qp *qp)
 {
+    nic_late_flush(qp);
     while (qp->sq_executed != qp->sq_posted) {
         struct send_wqe *wqe = nic_sq_next(qp);
         nic_send_complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, 0, qp->last_due_ns);
@@ -250,6 +260,11 @@ void nic_flush_send(struct qp *qp)
 
 static void fail(struct qp *qp, enum ibv_wc_status status)
 {
+    nic_late_force(qp, false);
+    if (atomic_load(&qp->shared->state) == IBV_QPS_ERR) {
+        nic_flush_send(qp); /* one before it failed */
+        return;
+    }
     struct send_wqe *wqe = nic_sq_next(qp);
     nic_send_complete(qp, wqe, status, 0, qp->last_due_ns);
     nic_sq_done(qp, wqe);

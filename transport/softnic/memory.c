@@ -139,6 +139,8 @@ static void wait_for_users(struct ctx *ctx)
         spin_lock(&qp->sq_lock);
         spin_unlock(&qp->sq_lock);
     }
+    pthread_mutex_lock(&ctx->late.lock);
+    pthread_mutex_unlock(&ctx->late.lock);
 }
 
 int softnic_dereg_mr(struct ibv_mr *base)

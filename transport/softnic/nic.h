@@ -46,6 +46,7 @@ struct peer {
     bool forbidden; /* process_vm_* was refused once, and we said so */
     _Atomic uint32_t dead;
     _Atomic uint64_t asked_tick; /* when we last asked whether it is alive */
+    uint32_t order;              /* PORT_RELAXED and PORT_ON_TIME of its port */
     struct meeting *meeting;
     bool own_meeting; /* meeting is the context's, not to be unmapped here */
     struct member *member;
@@ -59,6 +60,18 @@ struct peer {
 struct heap_block {
     struct heap_block *next;
     uint64_t offset, size;
+};
+
+/* Messages whose bytes have not all come into memory. */
+struct late {
+    pthread_mutex_t lock;
+    struct late_op *first, *last; /* as they were posted */
+    _Atomic uint32_t count;
+    uint64_t random;
+    _Atomic uint32_t looks;
+    pthread_cond_t come;
+    pthread_t thread;
+    bool running, stop;
 };
 
 struct ctx {
@@ -77,6 +90,8 @@ struct ctx {
     uint64_t (*now_ns)(void *clock);
     void *clock;
     bool clock_is_handed;
+    uint32_t order; /* PORT_RELAXED and PORT_ON_TIME of our port */
+    struct late late;
     const uint8_t *alive; /* a page that is wiped in a child: 0 after fork */
     int async_wfd;
     uint32_t next_qp, next_pd, next_wake;
@@ -195,6 +210,8 @@ struct qp {
     struct peer *peer;
     struct shared_qp *remote;
     uint64_t last_due_ns;
+    struct late_op *late_first, *late_last; /* messages under way late, under ctx->late.lock */
+    uint32_t late_recvs;                    /* those of them that use a receive */
     struct send_cqe *cqes;
     uint32_t cqe_mask, cqe_tail;
     uint32_t cqe_head; /* under the lock of the send CQ */
@@ -224,6 +241,7 @@ struct target {
     uint64_t addr;
     uint64_t length;
     uint8_t *direct; /* NULL: reach it by process_vm_* */
+    uint32_t key;
     bool relaxed, unshared;
 };
 
@@ -399,6 +417,7 @@ int nic_atomic(struct qp *qp, struct work *work);
 void nic_copy_ordered(uint8_t *to, const uint8_t *from, size_t bytes);
 /* remote.c */
 bool nic_remote_find(struct qp *qp);
+bool nic_remote_ready(struct qp *qp);
 bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t length, uint32_t want,
                         struct target *target);
 /* The peer's queue pair goes to ERR; `inbound` held. */
@@ -418,8 +437,14 @@ void nic_flush_recv(struct qp *qp); /* rq_lock held */
 
 /* cq.c */
 void nic_cq_mark(struct cq_bits *bits, uint32_t slot);
-void nic_send_complete(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
-                       uint32_t byte_len, uint64_t due_ns);
+/* `sq_count`: this request's number, as sq_executed is after it. */
+void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
+                          uint32_t byte_len, uint64_t due_ns, uint32_t sq_count);
+static inline void nic_send_complete(struct qp *qp, const struct send_wqe *wqe,
+                                     enum ibv_wc_status status, uint32_t byte_len, uint64_t due_ns)
+{
+    nic_send_complete_at(qp, wqe, status, byte_len, due_ns, qp->sq_executed + 1);
+}
 /* Count a completion; true if the queue is overrun. */
 bool nic_cq_count(struct shared_cq *scq);
 /* Locks of the queue pair's completion queues, in order. */
@@ -447,6 +472,23 @@ static inline uint64_t nic_now(struct ctx *ctx)
     return ctx->now_ns(ctx->clock);
 }
 
+/* late.c */
+void nic_late_init(struct ctx *ctx);
+void nic_late_close(struct ctx *ctx);
+/* Let the message's bytes land later; sq_lock and `inbound` held. False: it must be done now. */
+bool nic_late_launch(struct qp *qp, const struct work *work);
+void nic_late_progress(struct ctx *ctx);
+uint64_t nic_late_next(struct ctx *ctx);
+/* sq_lock held in all of these: everything lands now; everything is flushed; is forgotten. */
+void nic_late_force(struct qp *qp, bool inbound_held);
+void nic_late_flush(struct qp *qp);
+void nic_late_drop(struct qp *qp);
+
+/* order.c */
+int nic_order_env(struct softnic_order *order, bool *given);
+void nic_order_store(struct meeting *meeting, const struct softnic_order *order);
+void nic_order_load(const struct meeting *meeting, struct softnic_order *order);
+
 /* wire.c */
 int nic_wire_check(const struct softnic_wire *wire);
 int nic_wire_env(struct softnic_wire *wire, bool *given);
@@ -454,7 +496,12 @@ void nic_wire_store(struct meeting *meeting, const struct softnic_wire *wire);
 void nic_wire_load(const struct meeting *meeting, struct softnic_wire *wire);
 static inline bool nic_shaped(const struct meeting *meeting)
 {
-    return atomic_load_explicit(&meeting->shaped, memory_order_relaxed) != 0;
+    return (atomic_load_explicit(&meeting->mode, memory_order_relaxed) & PORT_SHAPED) != 0;
+}
+/* As fast as memory, and in order. */
+static inline bool nic_plain(const struct meeting *meeting)
+{
+    return atomic_load_explicit(&meeting->mode, memory_order_relaxed) == 0;
 }
 /* Would a request have to wait now? */
 bool nic_wire_taken(struct ctx *ctx);

@@ -122,6 +122,33 @@ static int settle_wire(struct ctx *ctx, struct meeting *meeting, const struct so
     return 0;
 }
 
+static int settle_order(struct ctx *ctx, struct meeting *meeting, const struct softnic_attr *attr,
+                        bool first)
+{
+    struct softnic_order order = {0}, there;
+    bool given = attr->order != NULL;
+    if (given)
+        order = *attr->order;
+    else if (nic_order_env(&order, &given) != 0) {
+        nic_error(ctx, "SOFTNIC_ORDER takes strict or relaxed,SEED, a whole number, and "
+                       "SOFTNIC_PLACE early or on-time");
+        return EINVAL;
+    }
+    if (first)
+        nic_order_store(meeting, &order);
+    nic_order_load(meeting, &there);
+    if (given && (there.relaxed != order.relaxed || there.on_time != order.on_time ||
+                  there.seed != order.seed)) {
+        nic_error(ctx, "port %s is open with another order (%s, seed %llu, placing %s)",
+                  ctx->port_name, there.relaxed ? "relaxed" : "strict",
+                  (unsigned long long)there.seed, there.on_time ? "on time" : "early");
+        return EBUSY;
+    }
+    ctx->order = (there.relaxed ? PORT_RELAXED : 0) | (there.on_time ? PORT_ON_TIME : 0);
+    ctx->late.random = there.seed ^ (uint64_t)ctx->ip << 32;
+    return 0;
+}
+
 static int take_slot(struct ctx *ctx, struct meeting *meeting)
 {
     uint32_t generation = ++meeting->generation;
@@ -183,6 +210,8 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
     if (err != 0)
         return err;
     err = settle_wire(ctx, meeting, attr, first);
+    if (err == 0)
+        err = settle_order(ctx, meeting, attr, first);
     if (err == 0)
         err = take_slot(ctx, meeting);
     if (err != 0) {

@@ -121,6 +121,8 @@ static enum turn take_turn(struct ctx *ctx, uint32_t limit)
 void nic_progress(struct ctx *ctx)
 {
     bool moved = true;
+    if (atomic_load_explicit(&ctx->late.count, memory_order_relaxed) != 0)
+        nic_late_progress(ctx);
     /* Most looks end here while a deep queue drains. */
     if (atomic_load_explicit(&ctx->wire_blocks, memory_order_relaxed) && nic_wire_taken(ctx))
         return;
@@ -149,5 +151,6 @@ uint64_t nic_next_wake(struct ctx *ctx)
             next = wake;
     }
     spin_unlock(&ctx->waiting_lock);
-    return next;
+    uint64_t late = nic_late_next(ctx);
+    return late < next ? late : next;
 }

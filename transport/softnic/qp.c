@@ -264,6 +264,7 @@ int softnic_destroy_qp(struct ibv_qp *base)
     nic_wait_remove(qp);
     nic_cq_lock_both(qp);
     spin_lock(&qp->sq_lock);
+    nic_late_drop(qp);
     nic_inbound_lock(ctx, qp->shared);
     atomic_store(&qp->shared->qpn, 0);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);

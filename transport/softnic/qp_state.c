@@ -156,6 +156,7 @@ static void to_reset(struct qp *qp, struct peer **old_peer)
     nic_wait_remove(qp);
     nic_cq_lock_both(qp);
     spin_lock(&qp->sq_lock);
+    nic_late_drop(qp);
     spin_lock(&qp->rq_lock);
     nic_inbound_lock(qp->ctx, qp->shared);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
@@ -168,9 +169,13 @@ static void to_reset(struct qp *qp, struct peer **old_peer)
     nic_cq_unlock_both(qp);
 }
 
-/* Nothing is under way at the far side between two work requests; what was posted stays. */
+/* Nothing is under way at the far side between two work requests, once what was to land late has
+ * landed; what was posted stays. */
 static void to_drained(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
+    spin_lock(&qp->sq_lock);
+    nic_late_force(qp, false);
+    spin_unlock(&qp->sq_lock);
     if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify)
         nic_async_raise(qp->ctx, NULL, IBV_EVENT_SQ_DRAINED, qp->ex.qp_base.qp_num);
 }

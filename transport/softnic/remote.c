@@ -24,6 +24,7 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
         return false;
     target->addr = addr;
     target->length = length;
+    target->key = key;
     target->relaxed = (smr->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
     target->unshared = smr->backing != MR_SHARED;
     target->direct = NULL;

@@ -72,7 +72,8 @@ static enum ibv_wc_status check_rdma(struct qp *qp, struct work *work)
 static struct recv_wqe *next_recv(struct qp *qp)
 {
     struct shared_qp *sqp = qp->remote;
-    uint32_t consumed = atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed);
+    uint32_t consumed =
+        atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed) + qp->late_recvs;
     if (atomic_load_explicit(&sqp->rq_posted, memory_order_acquire) == consumed)
         return NULL;
     return (struct recv_wqe *)((uint8_t *)qp->peer->member + sqp->rq_offset +

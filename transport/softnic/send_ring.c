@@ -46,7 +46,7 @@ void nic_doorbell(struct qp *qp)
 {
     struct ctx *ctx = qp->ctx;
     bool waits = atomic_load_explicit(&qp->wait_state, memory_order_relaxed) != NOT_WAITING;
-    if (__builtin_expect(!waits && !nic_shaped(ctx->meeting), 1)) {
+    if (__builtin_expect(!waits && nic_plain(ctx->meeting), 1)) {
         bool left = nic_execute(qp, UINT32_MAX);
         if (__builtin_expect(left, 0))
             nic_wait_add(qp);
@@ -55,7 +55,8 @@ void nic_doorbell(struct qp *qp)
             nic_channel_rearm(ctx);
         return;
     }
-    /* On a shaped wire queue pairs take turns, so all go through the list. */
+    /* On a shaped wire queue pairs take turns, so all go through the list; and what lands late is
+     * looked at in passing. */
     if (!waits && qp->sq_posted != qp->sq_executed)
         nic_wait_add(qp);
     spin_unlock(&qp->sq_lock);

@@ -14,7 +14,7 @@
 
 #define MEETING_MAGIC  0x6d63696e74666f73ull /* "softnicm" */
 #define MEMBER_MAGIC   0x7663696e74666f73ull /* "softnicv" */
-#define SHARED_VERSION 1u
+#define SHARED_VERSION 2u
 
 enum {
     CACHE_LINE = 64,
@@ -25,6 +25,9 @@ enum {
     MRS_MAX = 1 << 15,
     PORT_NAME_MAX = 63,
 };
+
+/* What makes a port take the long way. The last two are settled when it is made. */
+enum port_mode { PORT_SHAPED = 1, PORT_RELAXED = 2, PORT_ON_TIME = 4 };
 
 struct meeting_member {
     _Atomic uint32_t live; /* this and the rest: written under flock */
@@ -44,8 +47,9 @@ struct meeting {
     uint64_t pid_namespace;
     uint32_t generation; /* of the last member that came */
     /* The shape of the wire; doubles as bits, so that peers can read them while they change. */
-    alignas(CACHE_LINE) _Atomic uint32_t shaped;
+    alignas(CACHE_LINE) _Atomic uint32_t mode; /* of enum port_mode; 0: as fast as memory */
     _Atomic uint64_t alpha_us, gap_us, beta_gbps;
+    _Atomic uint64_t order_seed;
     alignas(CACHE_LINE) _Atomic uint64_t tx_busy_ns;
     alignas(CACHE_LINE) _Atomic uint64_t rx_busy_ns;
     alignas(CACHE_LINE) struct meeting_member member[MEMBERS_MAX];

@@ -8,8 +8,8 @@
  *
  * A *port* has a name. Processes of one user that open the same name share that port, its wire and
  * its GID, as the processes of one node share a NIC. Queue pairs of different ports, and of one
- * port, reach each other by GID and queue pair number. Nothing runs in the background: whoever
- * posts or polls moves the port on.
+ * port, reach each other by GID and queue pair number. Whoever posts or polls moves the port on;
+ * nothing runs in the background, except where bytes land late (struct softnic_order).
  */
 #ifndef SOFTNIC_H
 #define SOFTNIC_H
@@ -32,10 +32,35 @@ struct softnic_wire {
     double beta_gbps;
 };
 
+/*
+ * When the bytes of a message come into memory.
+ *
+ * Strict, the default: at once and in order, the last ones last, as on one path.
+ * Relaxed: in pieces, in any order that adaptive routing and relaxed PCIe ordering allow. The
+ * pieces of one message, of messages of one queue pair and of different ones change places, until
+ *   - the completion of a message, at its sender or by the receive that it used up, which comes
+ *     after every byte of that message and of all before it on its queue pair;
+ *   - a READ or an atomic, which is carried out after every message before it on its queue pair;
+ *   - a message with IBV_SEND_FENCE, which comes after every READ and atomic before it.
+ * Eight bytes that are aligned stay together. What is chosen follows from the seed and the order
+ * of the calls; those who neither post nor poll are moved on by a thread, within a millisecond.
+ *
+ * On time: bytes are put in place when they are due on a shaped wire, and not before, so that who
+ * watches memory sees its delay too; a thread does it where nobody polls at that moment.
+ * No thread runs where a clock was handed: whoever hands it polls.
+ */
+struct softnic_order {
+    bool relaxed;
+    bool on_time;
+    uint64_t seed;
+};
+
 struct softnic_attr {
-    const char *port_name;           /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
-    const struct softnic_wire *wire; /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
-    uint64_t (*now_ns)(void *clock); /* NULL: CLOCK_MONOTONIC. All openers must agree. */
+    const char *port_name;             /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
+    const struct softnic_wire *wire;   /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
+    const struct softnic_order *order; /* NULL: from SOFTNIC_ORDER=strict|relaxed,SEED and
+                                          SOFTNIC_PLACE=early|on-time */
+    uint64_t (*now_ns)(void *clock);   /* NULL: CLOCK_MONOTONIC. All openers must agree. */
     void *clock;
     char *error; /* NULL, or where a sentence goes when opening fails */
     size_t error_size;
@@ -43,7 +68,8 @@ struct softnic_attr {
 
 /* Open a port by name, making it if it is not there. NULL with errno set on failure: EINVAL bad
  * name or wire, EPERM/EACCES another user's, ENOSPC /dev/shm full, EPROTO made by another version,
- * EEXIST two names fell on one GID, EBUSY shaped otherwise by a process that still has it open. */
+ * EEXIST two names fell on one GID, EBUSY shaped or ordered otherwise by a process that still has
+ * it open. */
 struct ibv_context *softnic_open_port(const struct softnic_attr *attr);
 /* Shape the port's wire anew, for all who have it open. 0 or an errno. */
 int softnic_set_wire(struct ibv_context *context, const struct softnic_wire *wire);

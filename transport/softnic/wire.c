@@ -64,7 +64,10 @@ void nic_wire_store(struct meeting *meeting, const struct softnic_wire *wire)
     /* What was queued under the old shape keeps its times; the new wire starts idle. */
     atomic_store(&meeting->tx_busy_ns, 0);
     atomic_store(&meeting->rx_busy_ns, 0);
-    atomic_store(&meeting->shaped, wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0);
+    if (wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0)
+        atomic_fetch_or(&meeting->mode, PORT_SHAPED);
+    else
+        atomic_fetch_and(&meeting->mode, ~(uint32_t)PORT_SHAPED);
 }
 
 void nic_wire_load(const struct meeting *meeting, struct softnic_wire *wire)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* The order in which bytes land, as it is asked for and as it stands in the meeting file. */
+#include "transport/softnic/nic.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* strict, or relaxed,SEED */
+static int read_order(const char *text, struct softnic_order *order)
+{
+    char *end;
+    order->relaxed = strncmp(text, "relaxed,", 8) == 0;
+    if (!order->relaxed)
+        return strcmp(text, "strict") == 0 ? 0 : EINVAL;
+    if (text[8] < '0' || text[8] > '9')
+        return EINVAL;
+    errno = 0;
+    order->seed = strtoull(text + 8, &end, 10);
+    return *end == '\0' && errno == 0 ? 0 : EINVAL;
+}
+
+/* From the environment; `given` if any of it is set. */
+int nic_order_env(struct softnic_order *order, bool *given)
+{
+    const char *text = getenv("SOFTNIC_ORDER"), *place = getenv("SOFTNIC_PLACE");
+    *given = false;
+    if (text != NULL && *text != '\0') {
+        if (read_order(text, order) != 0)
+            return EINVAL;
+        *given = true;
+    }
+    if (place != NULL && *place != '\0') {
+        order->on_time = strcmp(place, "on-time") == 0;
+        if (!order->on_time && strcmp(place, "early") != 0)
+            return EINVAL;
+        *given = true;
+    }
+    return 0;
+}
+
+void nic_order_store(struct meeting *meeting, const struct softnic_order *order)
+{
+    atomic_store(&meeting->order_seed, order->seed);
+    if (order->relaxed)
+        atomic_fetch_or(&meeting->mode, PORT_RELAXED);
+    if (order->on_time)
+        atomic_fetch_or(&meeting->mode, PORT_ON_TIME);
+}
+
+void nic_order_load(const struct meeting *meeting, struct softnic_order *order)
+{
+    uint32_t mode = atomic_load(&meeting->mode);
+    order->relaxed = (mode & PORT_RELAXED) != 0;
+    order->on_time = (mode & PORT_ON_TIME) != 0;
+    order->seed = atomic_load(&meeting->order_seed);
+}
