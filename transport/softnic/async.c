@@ -42,6 +42,11 @@ static bool is_cq_event(uint32_t type)
     return type == IBV_EVENT_CQ_ERR;
 }
 
+static bool is_srq_event(uint32_t type)
+{
+    return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
 /* Give the event its object. False: it was destroyed meanwhile. */
 static bool take(struct ctx *ctx, const struct async_record *record, struct ibv_async_event *event)
 {
@@ -53,6 +58,13 @@ static bool take(struct ctx *ctx, const struct async_record *record, struct ibv_
         if (cq != NULL) {
             event->element.cq = &cq->base;
             cq->async_given++;
+            found = true;
+        }
+    } else if (is_srq_event(record->type)) {
+        struct srq *srq = record->number < SRQS_MAX ? ctx->srqs[record->number] : NULL;
+        if (srq != NULL) {
+            event->element.srq = &srq->base;
+            srq->events_given++;
             found = true;
         }
     } else {
@@ -96,6 +108,12 @@ void softnic_ack_async_event(struct ibv_async_event *event)
         cq->async_events_completed++;
         pthread_cond_signal(&cq->cond);
         pthread_mutex_unlock(&cq->mutex);
+    } else if (is_srq_event(event->event_type)) {
+        struct ibv_srq *srq = event->element.srq;
+        pthread_mutex_lock(&srq->mutex);
+        srq->events_completed++;
+        pthread_cond_signal(&srq->cond);
+        pthread_mutex_unlock(&srq->mutex);
     } else {
         struct ibv_qp *qp = event->element.qp;
         pthread_mutex_lock(&qp->mutex);

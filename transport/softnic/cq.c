@@ -19,7 +19,8 @@ bool nic_cq_count(struct shared_cq *scq)
     uint32_t produced = atomic_fetch_add(&scq->produced, 1) + 1;
     /* Negative where completions of others came and were polled between the two. */
     int32_t held = (int32_t)(produced - atomic_load(&scq->consumed));
-    return __builtin_expect(held > (int32_t)scq->cqe, 0);
+    return __builtin_expect(held > (int32_t)atomic_load_explicit(&scq->cqe, memory_order_relaxed),
+                            0);
 }
 
 struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -65,7 +66,8 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
     atomic_store(&cq->shared->overrun, 0);
     atomic_store(&cq->shared->produced, 0);
     atomic_store(&cq->shared->consumed, 0);
-    cq->shared->cqe = (uint32_t)cqe;
+    atomic_store(&cq->shared->cqe, (uint32_t)cqe);
+    cq->shared->stamped = 0;
     cq->shared->wake_fd = channel != NULL ? ((struct channel *)channel)->write_fd : -1;
     cq->shared->wake_id = channel != NULL ? ((struct channel *)channel)->wake_id : 0;
     if (channel != NULL)
@@ -75,6 +77,28 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
         atomic_store(&ctx->cq_end, cq->index + 1);
     pthread_mutex_unlock(&ctx->lock);
     return &cq->base;
+}
+
+/* Completions lie with their queue pairs, so that only the count of them changes. */
+int softnic_resize_cq(struct ibv_cq *base, int cqe)
+{
+    struct cq *cq = to_cq(base);
+    struct ctx *ctx = cq->ctx;
+    if (nic_after_fork(ctx))
+        return nic_refuse_child(ctx);
+    if (cqe < 1 || cqe > MAX_CQE)
+        return EINVAL;
+    pthread_mutex_lock(&ctx->lock);
+    int32_t held =
+        (int32_t)(atomic_load(&cq->shared->produced) - atomic_load(&cq->shared->consumed));
+    int err = held > cqe ? EINVAL : 0;
+    if (err == 0) {
+        base->cqe = cqe;
+        if (atomic_load(&cq->shared->cqe) != CQE_WITHOUT_END)
+            atomic_store(&cq->shared->cqe, (uint32_t)cqe);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return err;
 }
 
 int softnic_destroy_cq(struct ibv_cq *base)
@@ -131,6 +155,8 @@ void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc
         overrun(qp, cq);
         return;
     }
+    if (__builtin_expect(cq->shared->stamped, 0))
+        due_ns = nic_stamp(qp->ctx, due_ns);
     uint32_t at = qp->cqe_tail++;
     struct send_cqe *cqe = &qp->cqes[at & qp->cqe_mask];
     cqe->wr_id = wqe->wr_id;

@@ -123,14 +123,19 @@ int softnic_query_device(struct ibv_context *context, struct ibv_device_attr *at
         .vendor_id = 0,
         .vendor_part_id = 0,
         .hw_ver = SHARED_VERSION,
-        .max_qp = QPS_MAX,
+        .max_qp = QPS_MAX - 2, /* the first member of a port leaves numbers 0 and 1 out */
         .max_qp_wr = MAX_QP_WR,
         .max_sge = MAX_SGE,
         .max_sge_rd = MAX_SGE,
         .max_cq = CQS_MAX,
         .max_cqe = MAX_CQE,
         .max_mr = MRS_MAX - 1,
-        .max_pd = 1 << 16,
+        .max_pd = MAX_PD,
+        .max_ah = MAX_AH,
+        .max_srq = SRQS_MAX,
+        .max_srq_wr = MAX_SRQ_WR,
+        .max_srq_sge = MAX_SGE,
+        .device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN,
         .max_qp_rd_atom = MAX_RD_ATOMIC,
         .max_res_rd_atom = QPS_MAX * MAX_RD_ATOMIC,
         .max_qp_init_rd_atom = MAX_RD_ATOMIC,
@@ -140,17 +145,6 @@ int softnic_query_device(struct ibv_context *context, struct ibv_device_attr *at
         .phys_port_cnt = 1,
     };
     return 0;
-}
-
-static int query_device_ex(struct ibv_context *context,
-                           const struct ibv_query_device_ex_input *input,
-                           struct ibv_device_attr_ex *attr, size_t size)
-{
-    (void)input;
-    if (size < sizeof attr->orig_attr)
-        return EINVAL;
-    memset(attr, 0, size);
-    return softnic_query_device(context, &attr->orig_attr);
 }
 
 int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
@@ -166,6 +160,9 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
         .active_mtu = IBV_MTU_4096,
         .gid_tbl_len = 2,
         .max_msg_sz = MAX_MSG,
+        .lid = nic_lid_of_ip(ctx->ip),
+        .sm_lid = 0,
+        .qkey_viol_cntr = atomic_load(&ctx->meeting->qkey_violations),
         .pkey_tbl_len = 1,
         .max_vl_num = 1,
         .active_width = 2,  /* 4X */
@@ -237,13 +234,6 @@ static int no_dealloc_mw(struct ibv_mw *mw)
     return EOPNOTSUPP;
 }
 
-static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-    (void)srq;
-    *bad = wr;
-    return EOPNOTSUPP;
-}
-
 static void *no_call(void)
 {
     errno = EOPNOTSUPP;
@@ -270,7 +260,7 @@ void nic_fill_ops(struct verbs_context *verbs)
     ops->dealloc_mw = no_dealloc_mw;
     ops->poll_cq = softnic_poll_cq;
     ops->req_notify_cq = softnic_req_notify_cq;
-    ops->post_srq_recv = no_post_srq_recv;
+    ops->post_srq_recv = softnic_post_srq_recv;
     ops->post_send = softnic_post_send;
     ops->post_recv = softnic_post_recv;
     ops->_compat_alloc_pd = ops->_compat_dealloc_pd = ops->_compat_reg_mr = ops->_compat_rereg_mr =
@@ -284,6 +274,8 @@ void nic_fill_ops(struct verbs_context *verbs)
     verbs->sz = sizeof *verbs;
     verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     verbs->query_port = query_port_sized;
-    verbs->query_device_ex = query_device_ex;
+    verbs->query_device_ex = nic_query_device_ex;
+    verbs->query_rt_values = softnic_query_rt_values;
+    verbs->create_cq_ex = softnic_create_cq_ex;
     verbs->create_qp_ex = softnic_create_qp_ex;
 }

@@ -65,7 +65,7 @@ static bool wait_turn(struct patience *p, uint64_t holder, uint64_t self)
     return now - p->since_ns < HOLD_LIMIT_NS;
 }
 
-static void lock_word(_Atomic uint64_t *word, uint64_t self)
+void nic_word_lock(_Atomic uint64_t *word, uint64_t self)
 {
     struct patience patience = {0};
     uint64_t holder = 0;
@@ -87,7 +87,7 @@ bool nic_inbound_try(struct shared_qp *sqp, uint64_t self)
 
 void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp)
 {
-    lock_word(&sqp->inbound, ctx->token);
+    nic_word_lock(&sqp->inbound, ctx->token);
     atomic_fetch_add(&sqp->inbound_count, 1);
 }
 
@@ -106,7 +106,7 @@ void nic_inbound_drain(struct shared_qp *sqp, uint64_t self)
 
 void nic_atomic_lock(struct member *member, uint64_t self)
 {
-    lock_word(&member->atomic_lock, self);
+    nic_word_lock(&member->atomic_lock, self);
 }
 
 void nic_atomic_unlock(struct member *member)

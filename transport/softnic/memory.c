@@ -14,6 +14,12 @@ struct ibv_pd *softnic_alloc_pd(struct ibv_context *context)
     struct pd *pd = calloc(1, sizeof *pd);
     if (pd == NULL)
         return NULL;
+    if (atomic_fetch_add(&ctx->pd_count, 1) >= MAX_PD) {
+        atomic_fetch_sub(&ctx->pd_count, 1);
+        free(pd);
+        errno = ENOMEM;
+        return NULL;
+    }
     pthread_mutex_lock(&ctx->lock);
     pd->number = ++ctx->next_pd;
     pthread_mutex_unlock(&ctx->lock);
@@ -27,6 +33,7 @@ int softnic_dealloc_pd(struct ibv_pd *base)
     struct pd *pd = (struct pd *)base;
     if (atomic_load(&pd->users) != 0)
         return EBUSY;
+    atomic_fetch_sub(&to_ctx(base->context)->pd_count, 1);
     free(pd);
     return 0;
 }
@@ -159,4 +166,21 @@ int softnic_dereg_mr(struct ibv_mr *base)
     atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
     free(mr);
     return 0;
+}
+
+struct ibv_mr *softnic_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                   int access)
+{
+    if (iova != (uintptr_t)addr) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return softnic_reg_mr(pd, addr, length, access);
+}
+
+int softnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                     int access)
+{
+    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+    return EOPNOTSUPP;
 }

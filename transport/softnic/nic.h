@@ -12,6 +12,11 @@
 enum {
     MAX_SGE = 32,
     MAX_INLINE = 1024,
+    MAX_PD = 1 << 16,
+    MAX_AH = 1 << 16,
+    MAX_SRQ_WR = 16384,
+    GRH_BYTES = 40,
+    DATAGRAM_MAX = 4096, /* bytes of one datagram: the MTU of a port */
     MAX_QP_WR = 16384,
     MAX_RD_ATOMIC = 128,
     WQE_BLOCK = 64,
@@ -107,6 +112,8 @@ struct ctx {
     struct qp *first_waiting, *last_waiting;
     struct qp *_Atomic qps[QPS_MAX];
     struct cq *cqs[CQS_MAX];
+    struct srq *srqs[SRQS_MAX];
+    _Atomic uint32_t pd_count, ah_count;
     _Atomic uint32_t cq_end; /* no index from here on was ever used */
     struct fd_share *shares; /* descriptors held for peers to map, under `lock` */
     uint32_t next_mr;
@@ -120,6 +127,26 @@ struct pd {
     struct ibv_pd base;
     uint32_t number;
     _Atomic uint32_t users;
+};
+
+struct ah {
+    struct ibv_ah base;
+    uint64_t route; /* as a datagram's work request carries it */
+};
+
+struct srq {
+    struct ibv_srq base;
+    struct ctx *ctx;
+    struct shared_srq *shared;
+    uint32_t index;
+    uint32_t users; /* queue pairs, under ctx->lock */
+    uint32_t events_given;
+    uint8_t *ring;
+    uint64_t bytes;
+    uint32_t max_wr, max_sge;
+    struct spin lock; /* of posting */
+    uint32_t posted;
+    _Atomic uint32_t polled; /* by polling completion queues, or lost with a queue pair */
 };
 
 struct mr {
@@ -137,7 +164,10 @@ struct channel {
 };
 
 struct cq {
-    struct ibv_cq base;
+    union { /* of which the one begins as the other */
+        struct ibv_cq base;
+        struct ibv_cq_ex ex;
+    };
     struct ctx *ctx;
     struct shared_cq *shared;
     uint32_t index;
@@ -147,6 +177,9 @@ struct cq {
     uint32_t turn; /* where the last poll stopped looking */
     bool recv_first;
     struct spin lock;    /* of polling */
+    struct spin ex_lock; /* from start_poll to end_poll */
+    struct ibv_wc wc;    /* where start_poll and next_poll stand, */
+    uint64_t stamp_ns;   /* and when that was completed */
     struct cq_bits bits; /* send completions */
 };
 
@@ -194,6 +227,12 @@ struct qp {
     struct shared_qp *shared;
     uint32_t slot;
     bool has_ex, sig_all;
+    /* How the send queue is worked off; what it takes. */
+    bool (*execute)(struct qp *qp, uint32_t limit);
+    bool datagram;
+    uint8_t first_opcode, opcode_span;
+    struct srq *srq;
+    struct spin attr_lock; /* of attr, for those who ask; changed under sq_lock too */
     struct ibv_qp_cap cap;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
@@ -226,6 +265,8 @@ struct qp {
     uint64_t rq_bytes;
     uint32_t rq_max, rq_posted;
     _Atomic uint32_t rq_polled; /* by polling the receive CQ */
+
+    struct destination *destinations; /* of datagrams, under sq_lock */
 
     /* Waiting, under ctx->waiting_lock; the rest under sq_lock. */
     _Atomic uint32_t wait_state; /* enum wait_state */
@@ -293,6 +334,11 @@ static inline void nic_inbound_unlock(struct shared_qp *sqp)
 void nic_inbound_drain(struct shared_qp *sqp, uint64_t self);
 void nic_atomic_lock(struct member *member, uint64_t self);
 void nic_atomic_unlock(struct member *member);
+void nic_word_lock(_Atomic uint64_t *word, uint64_t self);
+static inline void nic_word_unlock(_Atomic uint64_t *word)
+{
+    atomic_store_explicit(word, 0, memory_order_release);
+}
 
 /* process.c */
 uint64_t nic_start_time(pid_t pid); /* 0: no such process */
@@ -308,11 +354,23 @@ void nic_say(struct ctx *ctx, const char *format, ...) __attribute__((format(pri
 struct ibv_device *nic_device_create(const char *port_name);
 void nic_fill_ops(struct verbs_context *verbs);
 
+/* query.c */
+int nic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+                        struct ibv_device_attr_ex *attr, size_t size);
+
 /* port_name.c */
 uint32_t nic_ip_of_name(const char *name);
 void nic_port_path(uint32_t ip, char *path, size_t size);
 uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */
 void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid);
+int nic_gid_index(const union ibv_gid *gid); /* the index at which a GID of that form stands */
+uint16_t nic_lid_of_ip(uint32_t ip);
+uint32_t nic_ip_of_lid(uint16_t lid); /* of a port that is there; 0: none */
+
+/* ah.c */
+int nic_path_check(const struct ibv_ah_attr *attr, uint32_t *ip);
+/* What stands in front of a datagram: `grh` has 40 bytes. */
+void nic_grh_fill(uint8_t *grh, uint64_t route, uint32_t from_ip, uint32_t bytes);
 
 /* meeting.c */
 struct stat;
@@ -392,10 +450,36 @@ static inline bool nic_may_send(const struct qp *qp)
 /* wr_api.c */
 void nic_wr_api(struct qp *qp);
 
-/* execute.c */
+/* execute.c: reliable connections */
 /* Work the send queue off, at most `limit` requests; sq_lock held. True: something waits. */
 bool nic_execute(struct qp *qp, uint32_t limit);
 void nic_flush_send(struct qp *qp);
+/* unreliable.c: unreliable connections and datagrams, in the same way */
+bool nic_execute_unreliable(struct qp *qp, uint32_t limit);
+/* datagram.c */
+int nic_destinations_create(struct qp *qp);
+void nic_destinations_destroy(struct qp *qp); /* sq_lock not held */
+/* To whom the request goes; false: to nobody. */
+bool nic_destination_find(struct qp *qp, const struct send_wqe *wqe);
+
+/* How a datagram's work request says where it goes, in `raddr`; `rkey` is the Q_Key. */
+enum { ROUTE_GRH = 1, ROUTE_IPV4 = 2, ROUTE_SL_SHIFT = 4 };
+static inline uint64_t nic_route(uint32_t ip, uint32_t flags, uint32_t qpn)
+{
+    return (uint64_t)ip << 32 | flags << 24 | (qpn & 0xffffff);
+}
+static inline uint32_t nic_route_ip(uint64_t route)
+{
+    return (uint32_t)(route >> 32);
+}
+static inline uint32_t nic_route_flags(uint64_t route)
+{
+    return (uint32_t)route >> 24;
+}
+static inline uint32_t nic_route_qpn(uint64_t route)
+{
+    return (uint32_t)route & 0xffffff;
+}
 
 /* One work request, taken apart. */
 struct work {
@@ -410,6 +494,11 @@ struct work {
 };
 /* request.c: what must hold before a byte moves. */
 enum ibv_wc_status nic_request_check(struct qp *qp, struct work *work, bool *rnr);
+/* Its parts, for transports without answers. */
+enum ibv_wc_status nic_gather_local(struct qp *qp, struct work *work);
+struct recv_wqe *nic_next_recv(struct qp *qp);
+void nic_fill_recv(const struct qp *qp, struct work *work, bool write);
+enum ibv_wc_status nic_scatter(struct qp *qp, struct work *work);
 /* transfer.c: 0 or the errno of process_vm_*. */
 int nic_put(struct qp *qp, struct work *work);
 int nic_get(struct qp *qp, struct work *work);
@@ -435,7 +524,14 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
                        struct shared_qp *sqp, struct recv_wqe *wqe);
 void nic_flush_recv(struct qp *qp); /* rq_lock held */
 
+/* srq.c */
+/* Move the next receive of the far side's shared queue into its ring; NULL: there is none. */
+struct recv_wqe *nic_srq_take(struct qp *qp);
+/* The queue pair goes or is reset, and takes with it what it took. Both CQs locked. */
+void nic_srq_forget(struct qp *qp);
+
 /* cq.c */
+enum { CQE_WITHOUT_END = INT32_MAX }; /* its user said that it cannot overrun */
 void nic_cq_mark(struct cq_bits *bits, uint32_t slot);
 /* `sq_count`: this request's number, as sq_executed is after it. */
 void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status,
@@ -454,6 +550,9 @@ void nic_cq_forget(struct qp *qp); /* both locked */
 /* Due time of the earliest completion not shown yet, 0 if one is to be seen, UINT64_MAX if none. */
 uint64_t nic_cq_due(struct cq *cq, bool solicited);
 
+/* poll.c: softnic_poll_cq; *stamp_ns: when the last of them was completed, where the CQ knows */
+int nic_poll(struct cq *cq, int num_entries, struct ibv_wc *wc, uint64_t *stamp_ns);
+
 /* channel.c */
 void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited);
 void nic_channel_rearm(struct ctx *ctx);
@@ -470,6 +569,13 @@ uint64_t nic_next_wake(struct ctx *ctx);
 static inline uint64_t nic_now(struct ctx *ctx)
 {
     return ctx->now_ns(ctx->clock);
+}
+
+/* The time of a completion that comes now, on a queue that keeps it. */
+static inline uint64_t nic_stamp(struct ctx *ctx, uint64_t due_ns)
+{
+    uint64_t now = nic_now(ctx);
+    return due_ns > now ? due_ns : now;
 }
 
 /* late.c */
@@ -512,6 +618,8 @@ bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *du
 /* qp_state.c */
 /* sq_lock held, `inbound` of no side */
 void nic_qp_to_error(struct qp *qp);
+/* A request of a transport without answers failed: only the send queue stops. */
+void nic_qp_to_sqe(struct qp *qp);
 /* False: another thread is at its send queue, come again. */
 bool nic_qp_flush(struct qp *qp);
 

@@ -17,7 +17,7 @@ struct poll {
     struct cq *cq;
     struct ibv_wc *wc;
     int room, count;
-    uint64_t now;
+    uint64_t now, due_ns;
 };
 
 static bool is_due(struct poll *poll, uint64_t due_ns)
@@ -82,6 +82,7 @@ static bool drain_sends(struct poll *poll, struct qp *qp)
         wc->opcode = (enum ibv_wc_opcode)cqe->opcode;
         wc->byte_len = cqe->byte_len;
         wc->src_qp = qp->attr.dest_qp_num;
+        poll->due_ns = cqe->due_ns;
         qp->cqe_head++;
         atomic_store_explicit(&qp->sq_retired, cqe->sq_count, memory_order_release);
     }
@@ -91,9 +92,13 @@ static bool drain_sends(struct poll *poll, struct qp *qp)
 static bool drain_recvs(struct poll *poll, struct qp *qp)
 {
     struct recv_wqe *wqe;
+    int before = poll->count;
+    bool empty = true;
     while ((wqe = recv_head(qp)) != NULL) {
-        if (poll->count == poll->room || !is_due(poll, wqe->due_ns))
-            return false;
+        if (poll->count == poll->room || !is_due(poll, wqe->due_ns)) {
+            empty = false;
+            break;
+        }
         struct ibv_wc *wc = next_wc(poll, qp);
         wc->wr_id = wqe->wr_id;
         wc->status = (enum ibv_wc_status)wqe->status;
@@ -101,11 +106,16 @@ static bool drain_recvs(struct poll *poll, struct qp *qp)
         wc->byte_len = wqe->byte_len;
         wc->imm_data = wqe->imm;
         wc->src_qp = wqe->src_qp;
+        poll->due_ns = wqe->due_ns;
         wc->wc_flags = wqe->wc_flags;
+        wc->slid = wqe->slid;
+        wc->sl = wqe->sl;
         uint32_t polled = atomic_load_explicit(&qp->rq_polled, memory_order_relaxed) + 1;
         atomic_store_explicit(&qp->rq_polled, polled, memory_order_release);
     }
-    return true;
+    if (qp->srq != NULL)
+        atomic_fetch_add(&qp->srq->polled, (uint32_t)(poll->count - before));
+    return empty;
 }
 
 /* One set bit: drain; when the ring is empty take the bit away, and look once more, since an entry
@@ -151,9 +161,8 @@ static void scan(struct poll *poll, struct cq_bits *bits, bool send)
     }
 }
 
-int softnic_poll_cq(struct ibv_cq *base, int num_entries, struct ibv_wc *wc)
+int nic_poll(struct cq *cq, int num_entries, struct ibv_wc *wc, uint64_t *stamp_ns)
 {
-    struct cq *cq = to_cq(base);
     struct ctx *ctx = cq->ctx;
     if (nic_after_fork(ctx)) {
         nic_refuse_child(ctx);
@@ -167,7 +176,7 @@ int softnic_poll_cq(struct ibv_cq *base, int num_entries, struct ibv_wc *wc)
     if ((atomic_load_explicit(&cq->bits.summary, memory_order_acquire) |
          atomic_load_explicit(&recv->summary, memory_order_acquire)) == 0)
         return atomic_load_explicit(&cq->shared->overrun, memory_order_relaxed) ? -1 : 0;
-    struct poll poll = {cq, wc, num_entries, 0, 0};
+    struct poll poll = {cq, wc, num_entries, 0, 0, 0};
     spin_lock(&cq->lock);
     /* Sends and receives come first by turns. */
     cq->recv_first = !cq->recv_first;
@@ -180,15 +189,24 @@ int softnic_poll_cq(struct ibv_cq *base, int num_entries, struct ibv_wc *wc)
         atomic_store_explicit(&cq->shared->consumed, cq->consumed, memory_order_release);
     }
     spin_unlock(&cq->lock);
+    *stamp_ns = poll.due_ns;
     if (poll.count == 0 && atomic_load_explicit(&cq->shared->overrun, memory_order_relaxed))
         return -1;
     return poll.count;
+}
+
+int softnic_poll_cq(struct ibv_cq *base, int num_entries, struct ibv_wc *wc)
+{
+    uint64_t stamp_ns;
+    return nic_poll(to_cq(base), num_entries, wc, &stamp_ns);
 }
 
 /* A queue pair goes, or is reset: its completions go with it. */
 void nic_cq_forget(struct qp *qp)
 {
     struct cq *send = to_cq(qp->ex.qp_base.send_cq), *recv = to_cq(qp->ex.qp_base.recv_cq);
+    if (qp->srq != NULL)
+        nic_srq_forget(qp);
     while (send_head(qp) != NULL) {
         qp->cqe_head++;
         send->consumed++;

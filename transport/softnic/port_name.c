@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What follows from the name of a port: an address 10.a.b.c, its GIDs, and its meeting file. */
 #include "transport/softnic/nic.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,37 @@ void nic_gid_of_ip(uint32_t ip, int index, union ibv_gid *gid)
         gid->raw[10] = gid->raw[11] = 0xff;
         memcpy(gid->raw + 12, octets, sizeof octets);
     }
+}
+
+int nic_gid_index(const union ibv_gid *gid)
+{
+    return gid->raw[0] == 0; /* mapped IPv4 begins with zeros */
+}
+
+/* Unicast LIDs end at 0xbfff. Two ports of a user fall on one with a chance of 1 to 49150: then
+ * GIDs tell them apart. */
+uint16_t nic_lid_of_ip(uint32_t ip)
+{
+    return (uint16_t)(1 + (ip * 2654435761u >> 8) % 0xbffe);
+}
+
+uint32_t nic_ip_of_lid(uint16_t lid)
+{
+    DIR *dir = opendir("/dev/shm");
+    uint32_t found = 0;
+    if (dir == NULL)
+        return 0;
+    for (const struct dirent *entry; found == 0 && (entry = readdir(dir)) != NULL;) {
+        unsigned user, a, b, c, d;
+        if (sscanf(entry->d_name, "softnic-%u-%u.%u.%u.%u", &user, &a, &b, &c, &d) != 5 ||
+            user != geteuid())
+            continue;
+        uint32_t ip = a << 24 | b << 16 | c << 8 | d;
+        if (nic_lid_of_ip(ip) == lid)
+            found = ip;
+    }
+    closedir(dir);
+    return found;
 }
 
 uint32_t nic_ip_of_gid(const union ibv_gid *gid)

@@ -110,7 +110,7 @@ static enum turn take_turn(struct ctx *ctx, uint32_t limit)
         return TURN_NOTHING;
     }
     uint32_t executed = qp->sq_executed;
-    bool left = nic_execute(qp, limit);
+    bool left = qp->execute(qp, limit);
     bool moved = qp->sq_executed != executed;
     bool wire_taken = left && !moved && qp->reason == WAIT_WIRE;
     put_back(ctx, qp, left, wire_taken);

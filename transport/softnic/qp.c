@@ -41,6 +41,8 @@ static void settle_caps(struct qp *qp, const struct ibv_qp_cap *wish)
     uint32_t inline_room = blocks * WQE_BLOCK - head;
     cap->max_inline_data = inline_room < MAX_INLINE ? inline_room : MAX_INLINE;
     qp->sq_blocks = (cap->max_send_wr + 1) * blocks;
+    if (qp->srq != NULL)
+        cap->max_recv_wr = cap->max_recv_sge = 0;
     qp->rq_max = cap->max_recv_wr;
 }
 
@@ -97,11 +99,13 @@ static int take_slot(struct ctx *ctx, struct qp *qp)
     return ENOMEM;
 }
 
+/* With a shared receive queue, one that holds all that can be taken from it. */
 static int make_shared(struct ctx *ctx, struct qp *qp, const struct pd *pd)
 {
-    uint32_t entries = round_pow2(qp->rq_max == 0 ? 1 : qp->rq_max);
-    uint32_t stride = (uint32_t)(offsetof(struct recv_wqe, sge) +
-                                 qp->cap.max_recv_sge * sizeof(struct shared_sge));
+    uint32_t wrs = qp->srq != NULL ? qp->srq->max_wr : qp->rq_max;
+    uint32_t sges = qp->srq != NULL ? qp->srq->max_sge : qp->cap.max_recv_sge;
+    uint32_t entries = round_pow2(wrs == 0 ? 1 : wrs);
+    uint32_t stride = (uint32_t)(offsetof(struct recv_wqe, sge) + sges * sizeof(struct shared_sge));
     stride = (stride + WQE_BLOCK - 1) / WQE_BLOCK * WQE_BLOCK;
     int err = take_slot(ctx, qp);
     if (err != 0)
@@ -117,6 +121,9 @@ static int make_shared(struct ctx *ctx, struct qp *qp, const struct pd *pd)
     sqp->dest_qpn = sqp->dest_ip = 0;
     sqp->access = 0;
     sqp->pd = pd->number;
+    sqp->qkey = 0;
+    sqp->srq = (uint16_t)(qp->srq != NULL ? qp->srq->index + 1 : 0);
+    sqp->type = (uint8_t)qp->ex.qp_base.qp_type;
     sqp->recv_cq = to_cq(qp->ex.qp_base.recv_cq)->index;
     sqp->rq_mask = entries - 1;
     sqp->rq_stride = stride;
@@ -124,33 +131,59 @@ static int make_shared(struct ctx *ctx, struct qp *qp, const struct pd *pd)
     atomic_store(&sqp->rq_posted, 0);
     atomic_store(&sqp->rq_consumed, 0);
     atomic_store(&sqp->established, 0);
+    atomic_store(&sqp->last_wqe, 0);
     atomic_store(&sqp->qpn, qp->ex.qp_base.qp_num);
     nic_inbound_unlock(sqp);
     return 0;
 }
 
+/* What a transport carries, and who works its send queue off. */
+static const struct transport {
+    enum ibv_qp_type type;
+    uint8_t first_opcode, last_opcode; /* enum ibv_wr_opcode */
+    bool (*execute)(struct qp *qp, uint32_t limit);
+    uint64_t ops; /* enum ibv_qp_create_send_ops_flags */
+} transports[] = {
+    {IBV_QPT_RC, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD, nic_execute,
+     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+         IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD},
+    {IBV_QPT_UC, IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_IMM, nic_execute_unreliable,
+     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+         IBV_QP_EX_WITH_SEND_WITH_IMM},
+    {IBV_QPT_UD, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, nic_execute_unreliable,
+     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM},
+};
+
+static const struct transport *transport_of(enum ibv_qp_type type)
+{
+    for (unsigned i = 0; i < sizeof transports / sizeof *transports; i++)
+        if (transports[i].type == type)
+            return &transports[i];
+    return NULL;
+}
+
 static int check_init(const struct ctx *ctx, const struct ibv_qp_init_attr_ex *attr)
 {
-    if (attr->qp_type != IBV_QPT_RC)
+    const struct transport *transport = transport_of(attr->qp_type);
+    if (transport == NULL)
         return EOPNOTSUPP;
-    if (attr->srq != NULL ||
-        (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+    if ((attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
                                        IBV_QP_INIT_ATTR_CREATE_FLAGS)) != 0)
         return EOPNOTSUPP;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
         return EOPNOTSUPP;
-    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                         IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 &&
-        (attr->send_ops_flags & ~ops) != 0)
+        (attr->send_ops_flags & ~transport->ops) != 0)
         return EOPNOTSUPP;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == NULL || attr->send_cq == NULL ||
         attr->recv_cq == NULL)
         return EINVAL;
     if (to_ctx(attr->pd->context) != ctx || to_cq(attr->send_cq)->ctx != ctx ||
         to_cq(attr->recv_cq)->ctx != ctx)
+        return EINVAL;
+    /* Receives are checked against the protection domain of their queue pair. */
+    if (attr->srq != NULL && attr->srq->pd != attr->pd)
         return EINVAL;
     return check_caps(&attr->cap);
 }
@@ -164,6 +197,7 @@ static void fill_base(struct qp *qp, struct ibv_context *context,
     base->pd = attr->pd;
     base->send_cq = attr->send_cq;
     base->recv_cq = attr->recv_cq;
+    base->srq = attr->srq;
     base->qp_type = attr->qp_type;
     base->state = IBV_QPS_RESET;
     pthread_mutex_init(&base->mutex, NULL);
@@ -171,9 +205,16 @@ static void fill_base(struct qp *qp, struct ibv_context *context,
     qp->ctx = to_ctx(context);
     qp->sig_all = attr->sq_sig_all != 0;
     qp->has_ex = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+    const struct transport *transport = transport_of(attr->qp_type);
+    qp->execute = transport->execute;
+    qp->first_opcode = transport->first_opcode;
+    qp->opcode_span = transport->last_opcode - transport->first_opcode;
+    qp->datagram = attr->qp_type == IBV_QPT_UD;
+    qp->srq = (struct srq *)attr->srq;
     settle_caps(qp, &attr->cap);
-    qp->init = (struct ibv_qp_init_attr){attr->qp_context, attr->send_cq, attr->recv_cq,   NULL,
-                                         qp->cap,          attr->qp_type, attr->sq_sig_all};
+    qp->init =
+        (struct ibv_qp_init_attr){attr->qp_context, attr->send_cq, attr->recv_cq,   attr->srq,
+                                  qp->cap,          attr->qp_type, attr->sq_sig_all};
     qp->attr.qp_state = IBV_QPS_RESET;
     qp->attr.cap = qp->cap;
     atomic_store(&qp->wake_ns, UINT64_MAX);
@@ -196,22 +237,29 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
     err = make_send_queue(qp);
     if (err != 0)
         goto free_qp;
+    err = qp->datagram ? nic_destinations_create(qp) : 0;
+    if (err != 0)
+        goto free_queue;
     struct pd *pd = (struct pd *)attr->pd;
     pthread_mutex_lock(&ctx->lock);
     err = make_shared(ctx, qp, pd);
     if (err == 0) {
         to_cq(attr->send_cq)->users++;
         to_cq(attr->recv_cq)->users++;
+        if (qp->srq != NULL)
+            qp->srq->users++;
         atomic_fetch_add(&pd->users, 1);
         atomic_store(&ctx->qps[qp->slot], qp);
     }
     pthread_mutex_unlock(&ctx->lock);
     if (err != 0)
-        goto free_queue;
+        goto free_destinations;
     qp->ex.qp_base.handle = qp->slot;
     nic_wr_api(qp);
     attr->cap = qp->cap;
     return &qp->ex.qp_base;
+free_destinations:
+    nic_destinations_destroy(qp);
 free_queue:
     unmake_send_queue(qp);
 free_qp:
@@ -276,10 +324,13 @@ int softnic_destroy_qp(struct ibv_qp *base)
     nic_heap_free(ctx, (uint64_t)(qp->rq - (uint8_t *)ctx->member), qp->rq_bytes);
     to_cq(base->send_cq)->users--;
     to_cq(base->recv_cq)->users--;
+    if (qp->srq != NULL)
+        qp->srq->users--;
     atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
     pthread_mutex_unlock(&ctx->lock);
     if (qp->peer != NULL)
         nic_peer_put(ctx, qp->peer);
+    nic_destinations_destroy(qp);
     wait_for_acks(qp);
     unmake_send_queue(qp);
     free(qp);
@@ -293,7 +344,8 @@ int softnic_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int attr_mas
     (void)attr_mask; /* all is at hand */
     if (nic_after_fork(qp->ctx))
         return nic_refuse_child(qp->ctx);
-    spin_lock(&qp->sq_lock);
+    /* Not the lock of the send queue: it may be held from ibv_wr_start on, by this very thread. */
+    spin_lock(&qp->attr_lock);
     *attr = qp->attr;
     *init_attr = qp->init;
     attr->qp_state = (enum ibv_qp_state)atomic_load(&qp->shared->state);
@@ -301,6 +353,6 @@ int softnic_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int attr_mas
     attr->cap = qp->cap;
     attr->sq_draining = 0;
     base->state = attr->qp_state;
-    spin_unlock(&qp->sq_lock);
+    spin_unlock(&qp->attr_lock);
     return 0;
 }

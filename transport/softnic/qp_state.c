@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* Transitions of a reliable connection (InfiniBand specification, 10.3.1 and table 91). */
+/* Transitions (InfiniBand specification, 10.3.1 and table 91), ended by one without attributes. */
 static const struct transition {
     enum ibv_qp_state from, to;
     int required, optional;
-} transitions[] = {
+} reliable[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
@@ -30,9 +30,46 @@ static const struct transition {
      IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
          IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
 
-static bool legal(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static const struct transition unreliable[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0,
+     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0,
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
+
+static const struct transition datagram[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
+
+static const struct transition *transitions_of(enum ibv_qp_type type)
+{
+    return type == IBV_QPT_RC ? reliable : type == IBV_QPT_UC ? unreliable : datagram;
+}
+
+static bool legal(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
     mask &= ~IBV_QP_STATE;
     if ((mask & IBV_QP_CUR_STATE) != 0 && from != IBV_QPS_RTR && from != IBV_QPS_RTS &&
@@ -41,8 +78,7 @@ static bool legal(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
     /* From any state one may go to RESET or ERR, and changes nothing else. */
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return (mask & ~IBV_QP_CUR_STATE) == 0;
-    for (unsigned i = 0; i < sizeof transitions / sizeof *transitions; i++) {
-        const struct transition *t = &transitions[i];
+    for (const struct transition *t = transitions_of(type); t->to != IBV_QPS_RESET; t++) {
         if (t->from == from && t->to == to)
             return (mask & t->required) == t->required &&
                    (mask & ~(t->required | t->optional)) == 0;
@@ -50,14 +86,8 @@ static bool legal(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
     return false;
 }
 
-static int check_path(const struct ibv_ah_attr *ah)
-{
-    if (!ah->is_global || ah->port_num > 1 || ah->grh.sgid_index > 1)
-        return EINVAL;
-    return nic_ip_of_gid(&ah->grh.dgid) != 0 ? 0 : EINVAL;
-}
-
-static int check_values(const struct ibv_qp_attr *a, int mask)
+/* *ip: of the far port, where the path is given. */
+static int check_values(const struct ibv_qp_attr *a, int mask, uint32_t *ip)
 {
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                        IBV_ACCESS_REMOTE_ATOMIC;
@@ -75,11 +105,11 @@ static int check_values(const struct ibv_qp_attr *a, int mask)
         ((mask & IBV_QP_RNR_RETRY) != 0 && a->rnr_retry > 7) ||
         (mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)) != 0)
         return EINVAL;
-    return (mask & IBV_QP_AV) != 0 ? check_path(&a->ah_attr) : 0;
+    return (mask & IBV_QP_AV) != 0 ? nic_path_check(&a->ah_attr, ip) : 0;
 }
 
-/* Take the values over. sq_lock and inbound held. */
-static void apply(struct qp *qp, const struct ibv_qp_attr *a, int mask)
+/* Take the values over. sq_lock, inbound and attr_lock held. */
+static void apply(struct qp *qp, const struct ibv_qp_attr *a, int mask, uint32_t ip)
 {
     struct ibv_qp_attr *own = &qp->attr;
     struct shared_qp *sqp = qp->shared;
@@ -91,10 +121,12 @@ static void apply(struct qp *qp, const struct ibv_qp_attr *a, int mask)
         sqp->access = own->qp_access_flags = a->qp_access_flags;
     if ((mask & IBV_QP_AV) != 0) {
         own->ah_attr = a->ah_attr;
-        sqp->dest_ip = nic_ip_of_gid(&a->ah_attr.grh.dgid);
+        sqp->dest_ip = ip;
     }
     if ((mask & IBV_QP_DEST_QPN) != 0)
         sqp->dest_qpn = own->dest_qp_num = a->dest_qp_num;
+    if ((mask & IBV_QP_QKEY) != 0)
+        sqp->qkey = own->qkey = a->qkey;
     if ((mask & IBV_QP_PATH_MTU) != 0)
         own->path_mtu = a->path_mtu;
     if ((mask & IBV_QP_RQ_PSN) != 0)
@@ -130,11 +162,14 @@ static void reset(struct qp *qp)
     atomic_store(&qp->shared->rq_posted, 0);
     atomic_store(&qp->shared->rq_consumed, 0);
     atomic_store(&qp->shared->established, 0);
+    atomic_store(&qp->shared->last_wqe, 0);
     qp->shared->access = 0;
-    qp->shared->dest_ip = qp->shared->dest_qpn = 0;
+    qp->shared->dest_ip = qp->shared->dest_qpn = qp->shared->qkey = 0;
     qp->reason = WAIT_NONE;
     qp->last_due_ns = 0;
+    spin_lock(&qp->attr_lock);
     qp->attr = (struct ibv_qp_attr){.cap = qp->cap};
+    spin_unlock(&qp->attr_lock);
     qp->remote = NULL;
 }
 
@@ -190,23 +225,27 @@ static void flush_now(struct qp *qp)
 static int change(struct qp *qp, const struct ibv_qp_attr *attr, int mask, enum ibv_qp_state *to)
 {
     struct shared_qp *sqp = qp->shared;
+    uint32_t ip = 0;
     int err = 0;
     spin_lock(&qp->sq_lock);
     enum ibv_qp_state from = (enum ibv_qp_state)atomic_load(&sqp->state);
     *to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
-    if (((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != from) || !legal(from, *to, mask))
+    if (((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != from) ||
+        !legal(qp->ex.qp_base.qp_type, from, *to, mask))
         err = EINVAL;
     if (err == 0)
-        err = check_values(attr, mask);
+        err = check_values(attr, mask, &ip);
     if (err == 0 && *to != IBV_QPS_RESET) {
         nic_inbound_lock(qp->ctx, sqp);
-        apply(qp, attr, mask);
+        spin_lock(&qp->attr_lock);
+        apply(qp, attr, mask, ip);
+        qp->attr.qp_state = *to;
+        spin_unlock(&qp->attr_lock);
         /* A peer may have broken it meanwhile: only ERR and RESET lead on from there. */
         uint32_t expected = from;
         if (!atomic_compare_exchange_strong(&sqp->state, &expected, *to) && *to != IBV_QPS_ERR)
             err = EINVAL;
         nic_inbound_unlock(sqp);
-        qp->attr.qp_state = *to;
     }
     spin_unlock(&qp->sq_lock);
     return err;
@@ -246,4 +285,11 @@ void nic_qp_to_error(struct qp *qp)
     spin_lock(&qp->rq_lock);
     nic_flush_recv(qp);
     spin_unlock(&qp->rq_lock);
+}
+
+void nic_qp_to_sqe(struct qp *qp)
+{
+    uint32_t expected = IBV_QPS_RTS; /* a peer may have broken it meanwhile */
+    atomic_compare_exchange_strong(&qp->shared->state, &expected, IBV_QPS_SQE);
+    nic_flush_send(qp);
 }

@@ -9,7 +9,7 @@ static int build(struct qp *qp, const struct ibv_recv_wr *wr)
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_recv_sge)
         return EINVAL;
     if (qp->rq_posted - polled >= qp->rq_max)
-        return ENOMEM;
+        return qp->srq != NULL ? EINVAL : ENOMEM;
     struct recv_wqe *wqe = nic_recv_at(qp, qp->rq_posted);
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = (uint32_t)wr->num_sge;
@@ -62,6 +62,8 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
             nic_async_raise(ctx, peer, IBV_EVENT_QP_FATAL, qpn);
         return;
     }
+    if (__builtin_expect(scq->stamped, 0))
+        wqe->due_ns = nic_stamp(ctx, wqe->due_ns);
     uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
     bool wake = wqe->status != IBV_WC_SUCCESS || wqe->solicited != 0;
     /* In this order: who is killed in between leaves a completion, which flushing finds. */
@@ -71,12 +73,24 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
     nic_cq_wake(peer, scq, wake);
 }
 
+/* With a shared receive queue: this queue pair will use up no more of it. */
+static void tell_last_wqe(struct qp *qp)
+{
+    if (qp->srq != NULL && atomic_exchange(&qp->shared->last_wqe, 1) == 0)
+        nic_async_raise(qp->ctx, NULL, IBV_EVENT_QP_LAST_WQE_REACHED, qp->ex.qp_base.qp_num);
+}
+
 /* The queue pair is in ERR: what was posted and not used comes back. */
 void nic_flush_recv(struct qp *qp)
 {
     struct shared_qp *sqp = qp->shared;
-    if (atomic_load(&sqp->rq_consumed) == qp->rq_posted)
+    /* What comes from a shared queue is posted, one at a time, by whoever sends. */
+    if (qp->srq != NULL)
+        qp->rq_posted = atomic_load(&sqp->rq_posted);
+    if (atomic_load(&sqp->rq_consumed) == qp->rq_posted) {
+        tell_last_wqe(qp);
         return;
+    }
     nic_inbound_lock(qp->ctx, sqp);
     for (uint32_t at; (at = atomic_load(&sqp->rq_consumed)) != qp->rq_posted;) {
         struct recv_wqe *wqe = nic_recv_at(qp, at);
@@ -92,8 +106,10 @@ void nic_flush_recv(struct qp *qp)
         wqe->status = IBV_WC_WR_FLUSH_ERR;
         wqe->opcode = 0;
         wqe->wc_flags = 0;
-        wqe->solicited = 0;
+        wqe->slid = 0;
+        wqe->sl = wqe->solicited = 0;
         nic_recv_complete(qp->ctx, NULL, qp->ctx->member, sqp, wqe);
     }
     nic_inbound_unlock(sqp);
+    tell_last_wqe(qp);
 }

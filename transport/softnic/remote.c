@@ -9,7 +9,10 @@ bool nic_remote_find(struct qp *qp)
         qp->peer = nic_peer_get(qp->ctx, qp->shared->dest_ip, qp->shared->dest_qpn >> 16);
     if (qp->peer == NULL)
         return false;
-    qp->remote = &qp->peer->member->qp[qp->shared->dest_qpn % QPS_MAX];
+    struct shared_qp *remote = &qp->peer->member->qp[qp->shared->dest_qpn % QPS_MAX];
+    if (remote->type != qp->shared->type)
+        return false;
+    qp->remote = remote;
     return true;
 }
 
@@ -50,6 +53,8 @@ void nic_remote_break(struct qp *qp, enum ibv_event_type event)
     struct shared_cq *scq = &member->cq[sqp->recv_cq];
     atomic_store(&sqp->state, IBV_QPS_ERR);
     nic_async_raise(qp->ctx, qp->peer, event, atomic_load(&sqp->qpn));
+    if (sqp->srq != 0 && atomic_exchange(&sqp->last_wqe, 1) == 0)
+        nic_async_raise(qp->ctx, qp->peer, IBV_EVENT_QP_LAST_WQE_REACHED, atomic_load(&sqp->qpn));
     /* Whoever polls there flushes what is left. */
     nic_cq_mark(&scq->bits, atomic_load(&sqp->qpn) % QPS_MAX);
     nic_cq_wake(qp->peer, scq, true);

@@ -7,7 +7,7 @@ static bool is_atomic(const struct send_wqe *wqe)
     return wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
-static enum ibv_wc_status gather_local(struct qp *qp, struct work *work)
+enum ibv_wc_status nic_gather_local(struct qp *qp, struct work *work)
 {
     struct send_wqe *wqe = work->wqe;
     if ((wqe->flags & IBV_SEND_INLINE) != 0) {
@@ -69,18 +69,18 @@ static enum ibv_wc_status check_rdma(struct qp *qp, struct work *work)
 }
 
 /* The next receive of the far side, NULL if none is posted. */
-static struct recv_wqe *next_recv(struct qp *qp)
+struct recv_wqe *nic_next_recv(struct qp *qp)
 {
     struct shared_qp *sqp = qp->remote;
     uint32_t consumed =
         atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed) + qp->late_recvs;
     if (atomic_load_explicit(&sqp->rq_posted, memory_order_acquire) == consumed)
-        return NULL;
+        return sqp->srq != 0 ? nic_srq_take(qp) : NULL;
     return (struct recv_wqe *)((uint8_t *)qp->peer->member + sqp->rq_offset +
                                (size_t)(consumed & sqp->rq_mask) * sqp->rq_stride);
 }
 
-static enum ibv_wc_status scatter(struct qp *qp, struct work *work)
+enum ibv_wc_status nic_scatter(struct qp *qp, struct work *work)
 {
     struct recv_wqe *recv = work->recv;
     uint64_t left = work->length;
@@ -103,7 +103,7 @@ static enum ibv_wc_status scatter(struct qp *qp, struct work *work)
     return IBV_WC_SUCCESS;
 }
 
-static void fill_recv(const struct qp *qp, struct work *work, bool write)
+void nic_fill_recv(const struct qp *qp, struct work *work, bool write)
 {
     struct recv_wqe *recv = work->recv;
     const struct send_wqe *wqe = work->wqe;
@@ -114,6 +114,8 @@ static void fill_recv(const struct qp *qp, struct work *work, bool write)
     recv->status = IBV_WC_SUCCESS;
     recv->opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM & ~IBV_WC_RECV : 0;
     recv->wc_flags = imm ? IBV_WC_WITH_IMM : 0;
+    recv->slid = 0;
+    recv->sl = 0;
     recv->solicited = (wqe->flags & IBV_SEND_SOLICITED) != 0;
 }
 
@@ -123,16 +125,16 @@ enum ibv_wc_status nic_request_check(struct qp *qp, struct work *work, bool *rnr
     const struct send_wqe *wqe = work->wqe;
     bool send = wqe->opcode == IBV_WR_SEND || wqe->opcode == IBV_WR_SEND_WITH_IMM;
     *rnr = false;
-    enum ibv_wc_status status = gather_local(qp, work);
+    enum ibv_wc_status status = nic_gather_local(qp, work);
     if (status == IBV_WC_SUCCESS && !send)
         status = check_rdma(qp, work);
     if (status != IBV_WC_SUCCESS || (!send && wqe->opcode != IBV_WR_RDMA_WRITE_WITH_IMM))
         return status;
-    work->recv = next_recv(qp);
+    work->recv = nic_next_recv(qp);
     if (work->recv == NULL) {
         *rnr = true;
         return IBV_WC_SUCCESS;
     }
-    fill_recv(qp, work, !send);
-    return send ? scatter(qp, work) : IBV_WC_SUCCESS;
+    nic_fill_recv(qp, work, !send);
+    return send ? nic_scatter(qp, work) : IBV_WC_SUCCESS;
 }

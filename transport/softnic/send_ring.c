@@ -47,7 +47,7 @@ void nic_doorbell(struct qp *qp)
     struct ctx *ctx = qp->ctx;
     bool waits = atomic_load_explicit(&qp->wait_state, memory_order_relaxed) != NOT_WAITING;
     if (__builtin_expect(!waits && nic_plain(ctx->meeting), 1)) {
-        bool left = nic_execute(qp, UINT32_MAX);
+        bool left = qp->execute(qp, UINT32_MAX);
         if (__builtin_expect(left, 0))
             nic_wait_add(qp);
         spin_unlock(&qp->sq_lock);
@@ -110,8 +110,9 @@ static int build(struct qp *qp, const struct ibv_send_wr *wr)
 {
     const unsigned known =
         IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
-    if (wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD || (wr->send_flags & ~known) != 0 ||
-        wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
+    if ((uint32_t)wr->opcode - qp->first_opcode > qp->opcode_span ||
+        (wr->send_flags & ~known) != 0 || wr->num_sge < 0 ||
+        (uint32_t)wr->num_sge > qp->cap.max_send_sge)
         return EINVAL;
     if ((wr->send_flags & IBV_SEND_INLINE) != 0 && wr->opcode >= IBV_WR_RDMA_READ)
         return EINVAL; /* nothing is sent that could be inline */
@@ -138,6 +139,19 @@ static int build(struct qp *qp, const struct ibv_send_wr *wr)
     return err;
 }
 
+static int build_datagram(struct qp *qp, const struct ibv_send_wr *wr)
+{
+    struct send_wqe *wqe = nic_sq_begin(qp);
+    if (wr->wr.ud.ah == NULL)
+        return EINVAL;
+    int err = build(qp, wr);
+    if (err == 0) {
+        wqe->raddr = ((const struct ah *)wr->wr.ud.ah)->route | (wr->wr.ud.remote_qpn & 0xffffff);
+        wqe->rkey = wr->wr.ud.remote_qkey;
+    }
+    return err;
+}
+
 int softnic_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
     struct qp *qp = to_qp(base);
@@ -153,7 +167,7 @@ int softnic_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_se
         return EINVAL;
     }
     for (; wr != NULL; wr = wr->next) {
-        err = build(qp, wr);
+        err = __builtin_expect(qp->datagram, 0) ? build_datagram(qp, wr) : build(qp, wr);
         if (__builtin_expect(err != 0, 0)) {
             *bad_wr = wr;
             break;

@@ -22,6 +22,7 @@ enum {
     QP_SLOT_BITS = 12, /* the lower 16 are a slot and 4 bits that change when a slot is reused */
     QPS_MAX = 1 << QP_SLOT_BITS,
     CQS_MAX = 1024,
+    SRQS_MAX = 512,
     MRS_MAX = 1 << 15,
     PORT_NAME_MAX = 63,
 };
@@ -52,6 +53,7 @@ struct meeting {
     _Atomic uint64_t order_seed;
     alignas(CACHE_LINE) _Atomic uint64_t tx_busy_ns;
     alignas(CACHE_LINE) _Atomic uint64_t rx_busy_ns;
+    alignas(CACHE_LINE) _Atomic uint32_t qkey_violations;
     alignas(CACHE_LINE) struct meeting_member member[MEMBERS_MAX];
 };
 
@@ -66,7 +68,8 @@ struct recv_wqe {
     _Atomic uint8_t
         owner; /* lap of the ring at which this is a completion, its lowest bit flipped */
     uint32_t num_sge;
-    uint32_t solicited;
+    uint16_t slid; /* of a datagram; 0 on a connection */
+    uint8_t sl, solicited;
     struct shared_sge {
         uint64_t addr;
         uint32_t length, lkey;
@@ -83,12 +86,27 @@ struct shared_qp {
     uint32_t rq_mask, rq_stride; /* entries - 1; bytes */
     uint8_t min_rnr_timer, max_dest_rd_atomic;
     _Atomic uint8_t established;
-    uint64_t rq_offset;                             /* of the ring in the member's memory */
+    uint64_t rq_offset;       /* of the ring in the member's memory */
+    uint32_t qkey;            /* of datagrams */
+    uint16_t srq;             /* index + 1 of the shared receive queue; 0: none */
+    uint8_t type;             /* enum ibv_qp_type */
+    _Atomic uint8_t last_wqe; /* with a shared receive queue: its end was told */
     alignas(CACHE_LINE) _Atomic uint32_t rq_posted; /* doorbell record: written by the owner */
     /* The lock of the receiving side: token of the process that writes there, 0 if none. */
     alignas(CACHE_LINE) _Atomic uint64_t inbound;
     _Atomic uint32_t inbound_count; /* of times it was taken */
     _Atomic uint32_t rq_consumed;   /* under `inbound` */
+};
+
+/* A shared receive queue. Its entries are `recv_wqe`s, which are copied into the ring of the queue
+ * pair that takes one. */
+struct shared_srq {
+    alignas(CACHE_LINE) _Atomic uint64_t lock; /* of taking: token of the holder */
+    _Atomic uint32_t consumed;                 /* under `lock` */
+    _Atomic uint32_t limit;                    /* fewer than this: an event, once. 0: not armed */
+    uint32_t mask, stride, pd;
+    uint64_t offset;
+    alignas(CACHE_LINE) _Atomic uint32_t posted; /* doorbell record: written by the owner */
 };
 
 /* Which queue pairs have completions for a completion queue: one bit each, and a bit per word. */
@@ -103,7 +121,8 @@ struct shared_cq {
     alignas(CACHE_LINE) _Atomic uint32_t armed;
     _Atomic uint32_t event; /* something happened while armed, not yet told */
     _Atomic uint32_t overrun;
-    uint32_t cqe;
+    uint32_t stamped; /* completions carry the time at which they came */
+    _Atomic uint32_t cqe;
     int32_t wake_fd;  /* of the channel's pipe in the owner's process, -1 without a channel */
     uint32_t wake_id; /* never used twice by one member */
     alignas(CACHE_LINE) _Atomic uint32_t produced;
@@ -139,13 +158,14 @@ struct member {
     alignas(CACHE_LINE) _Atomic uint64_t atomic_lock;
     struct shared_qp qp[QPS_MAX];
     struct shared_cq cq[CQS_MAX];
+    struct shared_srq srq[SRQS_MAX];
     struct shared_mr mr[MRS_MAX];
 };
 
 /* What travels through the pipe of asynchronous events. */
 struct async_record {
     uint32_t type;   /* enum ibv_event_type */
-    uint32_t number; /* queue pair number, or index of the completion queue */
+    uint32_t number; /* queue pair number, or index of the completion or receive queue */
 };
 
 #endif

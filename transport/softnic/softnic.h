@@ -98,23 +98,50 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
 int softnic_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
 int softnic_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
                          struct ibv_gid_entry *entry, uint32_t flags);
+ssize_t softnic_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+                                size_t max_entries, uint32_t flags);
+int softnic_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey);
+int softnic_query_device_ex(struct ibv_context *context,
+                            const struct ibv_query_device_ex_input *input,
+                            struct ibv_device_attr_ex *attr);
+int softnic_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 int softnic_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
 void softnic_ack_async_event(struct ibv_async_event *event);
 
 struct ibv_pd *softnic_alloc_pd(struct ibv_context *context);
 int softnic_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *softnic_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access);
+struct ibv_mr *softnic_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                   int access);
+int softnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                     int access);
 int softnic_dereg_mr(struct ibv_mr *mr);
 
 struct ibv_comp_channel *softnic_create_comp_channel(struct ibv_context *context);
 int softnic_destroy_comp_channel(struct ibv_comp_channel *channel);
 struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_context,
                                  struct ibv_comp_channel *channel, int comp_vector);
+struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
+                                       struct ibv_cq_init_attr_ex *attr);
+int softnic_resize_cq(struct ibv_cq *cq, int cqe);
 int softnic_destroy_cq(struct ibv_cq *cq);
 int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int softnic_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
 void softnic_ack_cq_events(struct ibv_cq *cq, unsigned int nevents);
 int softnic_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+struct ibv_ah *softnic_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int softnic_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+                            struct ibv_grh *grh, struct ibv_ah_attr *attr);
+struct ibv_ah *softnic_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+                                         uint8_t port);
+int softnic_destroy_ah(struct ibv_ah *ah);
+
+struct ibv_srq *softnic_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+int softnic_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int softnic_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int softnic_destroy_srq(struct ibv_srq *srq);
+int softnic_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
 struct ibv_qp *softnic_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);

@@ -133,7 +133,7 @@ bool nic_wire_taken(struct ctx *ctx)
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
                     uint64_t *wake_ns)
 {
-    struct meeting *own = qp->ctx->meeting, *far = qp->peer->meeting;
+    struct meeting *own = qp->ctx->meeting, *far = qp->peer != NULL ? qp->peer->meeting : NULL;
     struct softnic_wire wire, far_wire;
     nic_wire_load(own, &wire);
     uint64_t alpha = ns_of(wire.alpha_us);
@@ -148,6 +148,10 @@ bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *du
         }
     } while (!atomic_compare_exchange_weak(&own->tx_busy_ns, &busy, start + occupied));
     struct meeting *receiver = round_trip ? own : far;
+    if (receiver == NULL) { /* it goes out to nobody */
+        *due_ns = start + alpha + ns_of_bytes(bytes, wire.beta_gbps);
+        return true;
+    }
     nic_wire_load(receiver, &far_wire);
     uint64_t through = ns_of_bytes(bytes, far_wire.beta_gbps);
     uint64_t arrive = start + (round_trip ? 2 * alpha : alpha);

@@ -39,6 +39,10 @@ static struct send_wqe *begin(struct qp *qp, enum ibv_wr_opcode opcode, uint32_t
     finish(qp);
     if (qp->wr_error != 0)
         return NULL;
+    if (__builtin_expect((uint32_t)opcode - qp->first_opcode > qp->opcode_span, 0)) {
+        qp->wr_error = EOPNOTSUPP; /* nothing that this transport carries */
+        return NULL;
+    }
     struct send_wqe *wqe = nic_sq_begin(qp);
     if (wqe == NULL) {
         qp->wr_error = ENOMEM;
@@ -218,8 +222,15 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *header, uint16_t header_size
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-    (void)ah, (void)qpn, (void)qkey;
-    refuse(of(ex), EOPNOTSUPP);
+    struct qp *qp = of(ex);
+    if (!qp->datagram) {
+        refuse(qp, EOPNOTSUPP);
+        return;
+    }
+    if (qp->wr_error != 0 || qp->wr == NULL)
+        return;
+    qp->wr->raddr = ((const struct ah *)ah)->route | (qpn & 0xffffff);
+    qp->wr->rkey = qkey;
 }
 
 static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr, const void *data)
