@@ -28,23 +28,50 @@ struct verbs {
     int (*query_gid)(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
     int (*query_gid_ex)(struct ibv_context *context, uint32_t port, uint32_t index,
                         struct ibv_gid_entry *entry, uint32_t flags);
+    ssize_t (*query_gid_table)(struct ibv_context *context, struct ibv_gid_entry *entries,
+                               size_t max_entries, uint32_t flags);
+    int (*query_pkey)(struct ibv_context *context, uint8_t port, int index, __be16 *pkey);
+    int (*query_device_ex)(struct ibv_context *context,
+                           const struct ibv_query_device_ex_input *input,
+                           struct ibv_device_attr_ex *attr);
+    int (*query_rt_values)(struct ibv_context *context, struct ibv_values_ex *values);
     int (*get_async_event)(struct ibv_context *context, struct ibv_async_event *event);
     void (*ack_async_event)(struct ibv_async_event *event);
 
     struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
     int (*dealloc_pd)(struct ibv_pd *pd);
     struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length, int access);
+    struct ibv_mr *(*reg_mr_iova)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                  int access);
+    int (*rereg_mr)(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                    int access);
     int (*dereg_mr)(struct ibv_mr *mr);
 
     struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
     int (*destroy_comp_channel)(struct ibv_comp_channel *channel);
     struct ibv_cq *(*create_cq)(struct ibv_context *context, int cqe, void *cq_context,
                                 struct ibv_comp_channel *channel, int comp_vector);
+    struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *context,
+                                      struct ibv_cq_init_attr_ex *attr);
+    int (*resize_cq)(struct ibv_cq *cq, int cqe);
     int (*destroy_cq)(struct ibv_cq *cq);
     int (*req_notify_cq)(struct ibv_cq *cq, int solicited_only);
     int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
     void (*ack_cq_events)(struct ibv_cq *cq, unsigned int nevents);
     int (*poll_cq)(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+    struct ibv_ah *(*create_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+    int (*init_ah_from_wc)(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+                           struct ibv_grh *grh, struct ibv_ah_attr *attr);
+    struct ibv_ah *(*create_ah_from_wc)(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+                                        uint8_t port);
+    int (*destroy_ah)(struct ibv_ah *ah);
+
+    struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+    int (*modify_srq)(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+    int (*query_srq)(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+    int (*destroy_srq)(struct ibv_srq *srq);
+    int (*post_srq_recv)(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
     struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
     struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
