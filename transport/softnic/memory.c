@@ -182,5 +182,6 @@ int softnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr
                      int access)
 {
     (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
-    return EOPNOTSUPP;
+    errno = EOPNOTSUPP;
+    return IBV_REREG_MR_ERR_INPUT; /* and the region is as it was */
 }

@@ -23,7 +23,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-    return ours(cq->context) ? EOPNOTSUPP : REAL(ibv_resize_cq)(cq, cqe);
+    return ours(cq->context) ? softnic_resize_cq(cq, cqe) : REAL(ibv_resize_cq)(cq, cqe);
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)

@@ -29,26 +29,17 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
                              : REAL(ibv_reg_mr)(pd, addr, length, access);
 }
 
-/* Keys whose addresses begin elsewhere than the memory are not served. */
-static struct ibv_mr *reg_mr_at(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                int access)
-{
-    if (iova != (uint64_t)(uintptr_t)addr)
-        return not_made();
-    return softnic_reg_mr(pd, addr, length, access);
-}
-
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                       int access)
 {
-    return ours(pd->context) ? reg_mr_at(pd, addr, length, iova, access)
+    return ours(pd->context) ? softnic_reg_mr_iova(pd, addr, length, iova, access)
                              : REAL(ibv_reg_mr_iova)(pd, addr, length, iova, access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                        unsigned int access)
 {
-    return ours(pd->context) ? reg_mr_at(pd, addr, length, iova, (int)access)
+    return ours(pd->context) ? softnic_reg_mr_iova(pd, addr, length, iova, (int)access)
                              : REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
 }
 
@@ -62,10 +53,8 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
                         int access)
 {
-    if (!ours(mr->context))
-        return REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
-    errno = EOPNOTSUPP;
-    return IBV_REREG_MR_ERR_INPUT; /* and the region is as it was */
+    return ours(mr->context) ? softnic_rereg_mr(mr, flags, pd, addr, length, access)
+                             : REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)

@@ -48,44 +48,47 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-    return ours(pd->context) ? not_made() : REAL(ibv_create_srq)(pd, attr);
+    return ours(pd->context) ? softnic_create_srq(pd, attr) : REAL(ibv_create_srq)(pd, attr);
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int attr_mask)
 {
-    return ours(srq->context) ? EOPNOTSUPP : REAL(ibv_modify_srq)(srq, attr, attr_mask);
+    return ours(srq->context) ? softnic_modify_srq(srq, attr, attr_mask)
+                              : REAL(ibv_modify_srq)(srq, attr, attr_mask);
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-    return ours(srq->context) ? EOPNOTSUPP : REAL(ibv_query_srq)(srq, attr);
+    return ours(srq->context) ? softnic_query_srq(srq, attr) : REAL(ibv_query_srq)(srq, attr);
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-    return ours(srq->context) ? EOPNOTSUPP : REAL(ibv_destroy_srq)(srq);
+    return ours(srq->context) ? softnic_destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
 }
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-    return ours(pd->context) ? not_made() : REAL(ibv_create_ah)(pd, attr);
+    return ours(pd->context) ? softnic_create_ah(pd, attr) : REAL(ibv_create_ah)(pd, attr);
 }
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                                struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-    return ours(context) ? EOPNOTSUPP : REAL(ibv_init_ah_from_wc)(context, port, wc, grh, attr);
+    return ours(context) ? softnic_init_ah_from_wc(context, port, wc, grh, attr)
+                         : REAL(ibv_init_ah_from_wc)(context, port, wc, grh, attr);
 }
 
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
                                             struct ibv_grh *grh, uint8_t port)
 {
-    return ours(pd->context) ? not_made() : REAL(ibv_create_ah_from_wc)(pd, wc, grh, port);
+    return ours(pd->context) ? softnic_create_ah_from_wc(pd, wc, grh, port)
+                             : REAL(ibv_create_ah_from_wc)(pd, wc, grh, port);
 }
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    return ours(ah->context) ? EOPNOTSUPP : REAL(ibv_destroy_ah)(ah);
+    return ours(ah->context) ? softnic_destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
