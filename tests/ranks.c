@@ -57,6 +57,8 @@ static int run_one(struct one_rank *one)
     config.ranks_per_node = ranks->ranks_per_node;
     config.port_per_rank = ranks->port_per_rank;
     config.wire = ranks->wire;
+    if (ranks->order.relaxed)
+        config.order = ranks->order;
     if (ranks->queue_pairs)
         config.queue_pairs = ranks->queue_pairs;
     snprintf(config.ib_dev, sizeof config.ib_dev, "%s",

@@ -23,6 +23,7 @@ struct ranks {
     int queue_pairs;
     const char *ib_dev; /* NULL: softnic */
     struct sstar_wire wire;
+    struct sstar_order order;                          /* else from SSTAR_ORDER */
     int (*body)(struct sstar_world *world, void *arg); /* 0, or -1 after CHECK */
     void *arg;
 };

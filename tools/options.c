@@ -18,6 +18,7 @@ enum {
     OPTION_JSON,
     OPTION_CSV,
     OPTION_SEED,
+    OPTION_ORDER,
     OPTION_NO_PROGRESS,
 };
 
@@ -40,6 +41,10 @@ static const struct argp_option options[] = {
      .key = OPTION_WIRE,
      .arg = "ALPHA_US,GAP_US,BETA_GBPS",
      .doc = "Shape softnic's wire: start-up time, time between messages, 1e9 bytes per second"},
+    {.name = "order",
+     .key = OPTION_ORDER,
+     .arg = "strict|relaxed,SEED",
+     .doc = "Order in which bytes land on softnic: as on one path, or any that the seed picks"},
     {.name = "port-per-rank",
      .key = OPTION_PORT_PER_RANK,
      .doc = "Give each rank a softnic port of its own, not one per node"},
@@ -104,6 +109,11 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
             argp_error(state,
                        "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1 "
                        "(0,0,0: unshaped, else the last above 0), not '%s'",
+                       arg);
+        return 0;
+    case OPTION_ORDER:
+        if (sstar_order_parse(arg, &config->order))
+            argp_error(state, "--order takes strict, or relaxed,SEED with a whole number, not '%s'",
                        arg);
         return 0;
     case OPTION_PORT_PER_RANK:
@@ -226,11 +236,12 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
         status = record_can_write(argv[0], common->json, common->csv);
     if (status)
         return status;
-    if (!launched && ranks > 1 && !common->ranks_per_node && config->wire.beta_gbps > 0) {
+    if (!launched && ranks > 1 && !common->ranks_per_node &&
+        (config->wire.beta_gbps > 0 || config->order.relaxed)) {
         /* One node would never use the wire that was asked for. */
         common->ranks_per_node = (ranks + 1) / 2;
-        fprintf(stderr, "%s: a wire and no --ranks-per-node: taking 2 nodes of %d\n", argv[0],
-                common->ranks_per_node);
+        fprintf(stderr, "%s: %s and no --ranks-per-node: taking 2 nodes of %d\n", argv[0],
+                config->order.relaxed ? "a relaxed order" : "a wire", common->ranks_per_node);
     }
     config->ranks_per_node = common->ranks_per_node;
     if (!launched && ranks > 1)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/launcher.h"
+#include "transport/softnic/softnic.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -70,6 +71,20 @@ static bool read_wire(struct sstar_config *c, const char *text)
     return true;
 }
 
+int sstar_order_parse(const char *text, struct sstar_order *order)
+{
+    struct softnic_order read = {0};
+    if (softnic_read_order(text, &read) != 0)
+        return -EINVAL;
+    *order = (struct sstar_order){read.relaxed, read.seed};
+    return 0;
+}
+
+static bool read_order(struct sstar_config *c, const char *text)
+{
+    return sstar_order_parse(text, &c->order) == 0;
+}
+
 static bool read_ib_hca(struct sstar_config *c, const char *text)
 {
     return read_text(text, c->ib_dev, sizeof(c->ib_dev));
@@ -131,6 +146,7 @@ static const struct setting settings[CONFIG_SETTINGS] = {
                       "node (the ranks of a node share a softnic port) or rank (one each)"},
     [CONFIG_WIRE] = {"SSTAR_WIRE", read_wire,
                      "ALPHA_US,GAP_US,BETA_GBPS, three numbers, the last above 0; 0,0,0: unshaped"},
+    [CONFIG_ORDER] = {"SSTAR_ORDER", read_order, "strict, or relaxed,SEED with a whole number"},
     [CONFIG_IB_HCA] = {"SSTAR_IB_HCA", read_ib_hca,
                        "the name of a device, of at most 63 characters, or softnic"},
     [CONFIG_IB_GID_INDEX] = {"SSTAR_IB_GID_INDEX", read_gid_index,
@@ -144,6 +160,14 @@ static const struct setting settings[CONFIG_SETTINGS] = {
     [CONFIG_LOG_FILE] = {"SSTAR_LOG_FILE", read_log_file,
                          "a path of at most 255 characters; %h host, %p pid, %r rank"},
 };
+
+void order_text(const struct sstar_order *order, char *text, size_t size)
+{
+    if (order->relaxed)
+        snprintf(text, size, "relaxed,%llu", (unsigned long long)order->seed);
+    else
+        snprintf(text, size, "strict");
+}
 
 static void print_value(const struct sstar_config *c, int i, char *value, size_t size)
 {
@@ -173,6 +197,9 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
         break;
     case CONFIG_WIRE:
         snprintf(value, size, "%g,%g,%g", c->wire.alpha_us, c->wire.gap_us, c->wire.beta_gbps);
+        break;
+    case CONFIG_ORDER:
+        order_text(&c->order, value, size);
         break;
     case CONFIG_IB_HCA:
         snprintf(value, size, "%s", c->ib_dev);

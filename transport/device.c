@@ -61,7 +61,7 @@ static int provider_open(struct sstar_world *world, struct device *device)
     int unnamed = name_for(world, name, &wanted);
     if (unnamed)
         return unnamed;
-    bool shaped = wire_given(&world->config.wire);
+    bool shaped = wire_given(&world->config.wire) || world->config.order.relaxed;
     for (int i = 0; i < N_PROVIDERS; i++) {
         if (shaped && !providers[i]->shapeable && !wanted)
             continue;
@@ -73,8 +73,8 @@ static int provider_open(struct sstar_world *world, struct device *device)
         if (!err && shaped && !providers[i]->shapeable)
             return report_set(
                 &world->report, -EINVAL,
-                "a wire to imitate was given together with device %s; only softnic can be "
-                "shaped: leave out one of the two",
+                "a wire or an order to imitate was given together with device %s, and only softnic "
+                "imitates: leave out one of the two",
                 device->name);
         return err;
     }

@@ -32,8 +32,13 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     softnic_port_name(world, name, sizeof name);
     const struct sstar_wire *given = &world->config.wire;
     struct softnic_wire wire = {given->alpha_us, given->gap_us, given->beta_gbps};
-    struct softnic_attr attr = {
-        .port_name = name, .wire = &wire, .error = error, .error_size = sizeof error};
+    const struct softnic_order order = {.relaxed = world->config.order.relaxed,
+                                        .seed = world->config.order.seed};
+    struct softnic_attr attr = {.port_name = name,
+                                .wire = &wire,
+                                .order = &order,
+                                .error = error,
+                                .error_size = sizeof error};
     device->context = softnic_open_port(&attr);
     if (!device->context)
         return report_set(&world->report, errno ? -errno : -EIO,
@@ -43,13 +48,14 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     device->wire = *given;
     bool shaped = given->alpha_us > 0 || given->gap_us > 0 || given->beta_gbps > 0;
     device->device_class = shaped ? "softnic-shaped" : "softnic";
-    device->arrival = shaped ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
+    device->arrival = shaped || order.relaxed ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
     device->coherent_atomics = device->has_wr_api = true;
     snprintf(device->name, sizeof device->name, "softnic");
     snprintf(device->why, sizeof device->why, "%s",
-             wanted   ? "asked for by name"
-             : shaped ? "a shaped wire was asked for, which softnic alone has"
-                      : "no NIC with an active port was found");
+             wanted          ? "asked for by name"
+             : shaped        ? "a shaped wire was asked for, which softnic alone has"
+             : order.relaxed ? "a relaxed order was asked for, which softnic alone has"
+                             : "no NIC with an active port was found");
     return 0;
 }
 

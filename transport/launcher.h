@@ -19,6 +19,7 @@ enum config_setting {
     CONFIG_RANKS_PER_NODE,
     CONFIG_PORTS,
     CONFIG_WIRE,
+    CONFIG_ORDER,
     CONFIG_IB_HCA,
     CONFIG_IB_GID_INDEX,
     CONFIG_QP,
@@ -41,5 +42,8 @@ bool launcher_first_host(const char *list, char *host, size_t size);
 /* sstar_config_init with another environment. */
 int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, char *error,
                      size_t error_size);
+
+/* As SSTAR_ORDER takes it. */
+void order_text(const struct sstar_order *order, char *text, size_t size);
 
 #endif

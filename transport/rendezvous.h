@@ -16,7 +16,7 @@
 #include "transport/transport.h"
 
 #define RENDEZVOUS_MAGIC 0x52545353u /* "SSTR" */
-enum { RENDEZVOUS_VERSION = 1, HELLO_BYTES_MAX = 4096 };
+enum { RENDEZVOUS_VERSION = 2, HELLO_BYTES_MAX = 4096 };
 
 struct hello_prefix {
     uint32_t magic;
@@ -41,8 +41,9 @@ struct hello {
     uint32_t port_per_rank;
     uint32_t reserved;
     uint64_t wire[3]; /* the bits of three doubles: alpha_us, gap_us, beta_gbps */
+    uint64_t order_relaxed, order_seed;
 };
-_Static_assert(sizeof(struct hello) == 272, "the layout on the wire");
+_Static_assert(sizeof(struct hello) == 288, "the layout on the wire");
 
 struct welcome {
     uint32_t version;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous_io.h"
+#include "transport/launcher.h"
 #include "transport/wait.h"
 #include <endian.h>
 #include <errno.h>
@@ -122,6 +123,8 @@ void hello_swap(struct hello *hello)
     hello->pid_namespace = le64toh(hello->pid_namespace);
     for (int i = 0; i < 3; i++)
         hello->wire[i] = le64toh(hello->wire[i]);
+    hello->order_relaxed = le64toh(hello->order_relaxed);
+    hello->order_seed = le64toh(hello->order_seed);
 }
 
 void hello_terminate(struct hello *hello)
@@ -165,6 +168,8 @@ void hello_fill(struct hello *hello, const struct sstar_config *config)
     memcpy(&hello->wire[0], &config->wire.alpha_us, sizeof(uint64_t));
     memcpy(&hello->wire[1], &config->wire.gap_us, sizeof(uint64_t));
     memcpy(&hello->wire[2], &config->wire.beta_gbps, sizeof(uint64_t));
+    hello->order_relaxed = config->order.relaxed;
+    hello->order_seed = config->order.seed;
 }
 
 static void wire_text(const struct hello *hello, char *text, size_t size)
@@ -187,6 +192,12 @@ static bool settings_differ(const struct hello *a, const struct hello *b, char *
         variable = "SSTAR_WIRE";
         wire_text(a, mine, sizeof(mine));
         wire_text(b, theirs, sizeof(theirs));
+    } else if (a->order_relaxed != b->order_relaxed || a->order_seed != b->order_seed) {
+        struct sstar_order ours = {a->order_relaxed != 0, a->order_seed};
+        struct sstar_order others = {b->order_relaxed != 0, b->order_seed};
+        variable = "SSTAR_ORDER";
+        order_text(&ours, mine, sizeof(mine));
+        order_text(&others, theirs, sizeof(theirs));
     } else if (a->port_per_rank != b->port_per_rank) {
         variable = "SSTAR_PORTS";
         snprintf(mine, sizeof(mine), "%s", a->port_per_rank ? "rank" : "node");

@@ -31,6 +31,13 @@ struct sstar_wire {
     double beta_gbps;
 };
 
+/* The order in which bytes land on softnic: as on one path, or in any that a seed picks of those
+ * that adaptive routing and relaxed PCIe ordering allow. */
+struct sstar_order {
+    bool relaxed;
+    uint64_t seed;
+};
+
 enum sstar_log_level {
     SSTAR_LOG_NONE,
     SSTAR_LOG_VERSION,
@@ -56,7 +63,8 @@ struct sstar_config {
     char token[65];     /* SSTAR_TOKEN or the launcher's job id; ranks of other jobs are refused */
     int ranks_per_node; /* SSTAR_RANKS_PER_NODE: virtual nodes of so many ranks; 0: real nodes */
     bool port_per_rank; /* SSTAR_PORTS=node|rank: ranks of a node share a softnic port, or not */
-    struct sstar_wire wire; /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
+    struct sstar_wire wire;   /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
+    struct sstar_order order; /* SSTAR_ORDER=strict|relaxed,SEED */
     /* SSTAR_IB_HCA: a device's name, "softnic", or "" for automatic; of a list "a,b,.." of n names
      * rank r takes entry r mod n */
     char ib_dev[64];
@@ -68,13 +76,15 @@ struct sstar_config {
     char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
     /* For sstar_config_describe: the variable each setting was read from, and a check of its value
      * then, by which a later change is known. */
-    char origins[16][28];
-    uint32_t as_read[16];
+    char origins[24][28];
+    uint32_t as_read[24];
 };
 
 /* Fill `config` from the environment. -EINVAL with a sentence in `error` for a value that cannot be
  * meant (which variable, what it held, what it takes). */
 SSTAR_API int sstar_config_init(struct sstar_config *config, char *error, size_t error_size);
+/* The order that a text means: "strict" or "relaxed,SEED", a whole number. 0 or -EINVAL. */
+SSTAR_API int sstar_order_parse(const char *text, struct sstar_order *order);
 /* Number of settings, and the i-th as text: its variable, value and origin ("default", the name of
  * the variable it was read from, or "caller" if it was changed since). */
 SSTAR_API int sstar_config_count(void);

@@ -5,18 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* strict, or relaxed,SEED */
-static int read_order(const char *text, struct softnic_order *order)
+int softnic_read_order(const char *text, struct softnic_order *order)
 {
-    char *end;
-    order->relaxed = strncmp(text, "relaxed,", 8) == 0;
-    if (!order->relaxed)
-        return strcmp(text, "strict") == 0 ? 0 : EINVAL;
-    if (text[8] < '0' || text[8] > '9')
+    uint64_t seed = 0;
+    bool relaxed = strncmp(text, "relaxed,", 8) == 0;
+    if (relaxed) {
+        char *end;
+        errno = 0;
+        seed = strtoull(text + 8, &end, 10);
+        if (text[8] < '0' || text[8] > '9' || *end != '\0' || errno != 0)
+            return EINVAL;
+    } else if (strcmp(text, "strict") != 0) {
         return EINVAL;
-    errno = 0;
-    order->seed = strtoull(text + 8, &end, 10);
-    return *end == '\0' && errno == 0 ? 0 : EINVAL;
+    }
+    order->relaxed = relaxed;
+    order->seed = seed;
+    return 0;
 }
 
 /* From the environment; `given` if any of it is set. */
@@ -25,7 +29,7 @@ int nic_order_env(struct softnic_order *order, bool *given)
     const char *text = getenv("SOFTNIC_ORDER"), *place = getenv("SOFTNIC_PLACE");
     *given = false;
     if (text != NULL && *text != '\0') {
-        if (read_order(text, order) != 0)
+        if (softnic_read_order(text, order) != 0)
             return EINVAL;
         *given = true;
     }

@@ -55,6 +55,9 @@ struct softnic_order {
     uint64_t seed;
 };
 
+/* The order that a text means: strict, or relaxed,SEED. 0 or EINVAL; on_time is left as it is. */
+int softnic_read_order(const char *text, struct softnic_order *order);
+
 struct softnic_attr {
     const char *port_name;             /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
     const struct softnic_wire *wire;   /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
