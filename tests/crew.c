@@ -30,6 +30,8 @@ void crew_config(struct sstar_config *config, int size)
                                     .root_host = "127.0.0.1",
                                     .root_host_origin = "test",
                                     .root_port = free_port(),
+                                    .traffic_class = -1,
+                                    .service_level = -1,
                                     .gid_index = -1,
                                     .queue_pairs = 4,
                                     .ib_dev = "softnic",

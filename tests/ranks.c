@@ -37,6 +37,13 @@ static const char *device_under_test(void)
     return name ? name : "softnic";
 }
 
+/* SSTAR_TEST_CONNECT=rdmacm connects through librdmacm. */
+static enum sstar_connect connect_under_test(void)
+{
+    const char *name = getenv("SSTAR_TEST_CONNECT");
+    return name && strcmp(name, "rdmacm") == 0 ? SSTAR_CONNECT_RDMACM : SSTAR_CONNECT_EXCHANGE;
+}
+
 bool ranks_can_shape(void)
 {
     return strcmp(device_under_test(), "softnic") == 0;
@@ -57,6 +64,7 @@ static int run_one(struct one_rank *one)
     config.ranks_per_node = ranks->ranks_per_node;
     config.port_per_rank = ranks->port_per_rank;
     config.wire = ranks->wire;
+    config.connect = connect_under_test();
     if (ranks->order.relaxed)
         config.order = ranks->order;
     if (ranks->queue_pairs)

@@ -288,6 +288,9 @@ static void test_defaults(void **state)
     assert_int_equal(init(&c, environment, error), 0);
     assert_int_equal(c.gid_index, -1);
     assert_int_equal(c.queue_pairs, 4);
+    assert_int_equal(c.connect, SSTAR_CONNECT_EXCHANGE);
+    assert_int_equal(c.traffic_class, -1);
+    assert_int_equal(c.service_level, -1);
     assert_true(c.timeout_s == 60);
     assert_int_equal(c.log_level, SSTAR_LOG_WARN);
     assert_false(c.port_per_rank);

@@ -129,22 +129,11 @@ static void parse(struct common_options *common, int argc, char **argv)
 static void the_command_line_wins(void **state)
 {
     struct common_options common;
-    char *argv[] = {"sstar test",
-                    "--ranks",
-                    "8",
-                    "--ranks-per-node=4",
-                    "--ib-dev=softnic",
-                    "--gid-index=3",
-                    "--qp=2",
-                    "--wire",
-                    "120,10,0.1",
-                    "--port-per-rank",
-                    "--timeout=2.5",
-                    "--json=a",
-                    "--csv=b",
-                    "--seed=12345678901",
-                    "--no-progress",
-                    NULL};
+    char *argv[] = {"sstar test",          "--ranks",           "8",        "--ranks-per-node=4",
+                    "--ib-dev=softnic",    "--gid-index=3",     "--qp=2",   "--connect=rdmacm",
+                    "--traffic-class=104", "--service-level=3", "--wire",   "120,10,0.1",
+                    "--port-per-rank",     "--timeout=2.5",     "--json=a", "--csv=b",
+                    "--seed=12345678901",  "--no-progress",     NULL};
     (void)state;
     setenv("SSTAR_QP", "8", 1);
     setenv("SSTAR_TIMEOUT", "7", 1);
@@ -152,12 +141,15 @@ static void the_command_line_wins(void **state)
     assert_int_equal(common_init(&common), 0);
     assert_int_equal(common.config.queue_pairs, 8);
     assert_int_equal(common.ranks_per_node, 2);
-    parse(&common, 15, argv);
+    parse(&common, 18, argv);
     assert_int_equal(common.ranks, 8);
     assert_int_equal(common.ranks_per_node, 4);
     assert_string_equal(common.config.ib_dev, "softnic");
     assert_int_equal(common.config.gid_index, 3);
     assert_int_equal(common.config.queue_pairs, 2);
+    assert_int_equal(common.config.connect, SSTAR_CONNECT_RDMACM);
+    assert_int_equal(common.config.traffic_class, 104);
+    assert_int_equal(common.config.service_level, 3);
     assert_true(common.config.wire.alpha_us == 120 && common.config.wire.gap_us == 10);
     assert_true(common.config.port_per_rank && common.no_progress);
     assert_true(common.config.timeout_s == 2.5);

@@ -13,6 +13,9 @@ enum {
     OPTION_RANKS = COMMON_QP + 1,
     OPTION_RANKS_PER_NODE,
     OPTION_WIRE,
+    OPTION_CONNECT,
+    OPTION_TRAFFIC_CLASS,
+    OPTION_SERVICE_LEVEL,
     OPTION_PORT_PER_RANK,
     OPTION_TIMEOUT,
     OPTION_JSON,
@@ -23,6 +26,7 @@ enum {
 };
 
 enum { MAX_QUEUE_PAIRS = 64, MAX_TIMEOUT_S = 86400, MAX_GID_INDEX = 255 };
+enum { MAX_TRAFFIC_CLASS = 255, MAX_SERVICE_LEVEL = 15 };
 
 static const struct argp_option options[] = {
     {.doc = "World and device:", .group = 10},
@@ -36,6 +40,18 @@ static const struct argp_option options[] = {
      .arg = "NAME",
      .doc = "Device to use (see sstar devices), or softnic; of A,B,.. rank r takes entry r mod n"},
     {.name = "gid-index", .key = COMMON_GID_INDEX, .arg = "I", .doc = "GID to use; -1: chosen"},
+    {.name = "connect",
+     .key = OPTION_CONNECT,
+     .arg = "exchange|rdmacm",
+     .doc = "How queue pairs are connected: by what the ranks tell each other, or by librdmacm"},
+    {.name = "traffic-class",
+     .key = OPTION_TRAFFIC_CLASS,
+     .arg = "N",
+     .doc = "Traffic class of the packets: DSCP * 4 + ECN on RoCE"},
+    {.name = "service-level",
+     .key = OPTION_SERVICE_LEVEL,
+     .arg = "N",
+     .doc = "Service level: the priority on the wire"},
     {.name = "qp", .key = COMMON_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
     {.name = "wire",
      .key = OPTION_WIRE,
@@ -76,6 +92,16 @@ static int whole(const char *option, const char *text, long low, long high,
     return (int)value;
 }
 
+static void set_connect(struct sstar_config *config, const char *name, struct argp_state *state)
+{
+    if (strcmp(name, "exchange") == 0)
+        config->connect = SSTAR_CONNECT_EXCHANGE;
+    else if (strcmp(name, "rdmacm") == 0)
+        config->connect = SSTAR_CONNECT_RDMACM;
+    else
+        argp_error(state, "--connect takes exchange or rdmacm, not '%s'", name);
+}
+
 static void set_device(struct sstar_config *config, const char *name, struct argp_state *state)
 {
     if (!name[0] || strlen(name) >= sizeof(config->ib_dev))
@@ -100,6 +126,15 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         return 0;
     case COMMON_GID_INDEX:
         config->gid_index = whole("--gid-index", arg, -1, MAX_GID_INDEX, state);
+        return 0;
+    case OPTION_CONNECT:
+        set_connect(config, arg, state);
+        return 0;
+    case OPTION_TRAFFIC_CLASS:
+        config->traffic_class = whole("--traffic-class", arg, 0, MAX_TRAFFIC_CLASS, state);
+        return 0;
+    case OPTION_SERVICE_LEVEL:
+        config->service_level = whole("--service-level", arg, 0, MAX_SERVICE_LEVEL, state);
         return 0;
     case COMMON_QP:
         config->queue_pairs = whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);

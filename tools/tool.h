@@ -21,7 +21,8 @@ extern const struct command command_devices, command_info, command_run, command_
     command_allreduce, command_alltoall, command_routing;
 
 /* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
- * --ib-dev NAME, --gid-index I, --qp K, --wire A,G,B, --order O, --port-per-rank, --timeout S, --json FILE,
+ * --ib-dev NAME, --gid-index I, --qp K, --connect WAY, --traffic-class N, --service-level N, --wire
+ * A,G,B, --order O, --port-per-rank, --timeout S, --json FILE,
  * --csv FILE, --seed N, --no-progress. Values on the command line win over the environment. */
 struct common_options {
     struct sstar_config config;

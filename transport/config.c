@@ -244,8 +244,12 @@ static uint32_t check_of(const struct sstar_config *config, int i)
 int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, char *error,
                      size_t error_size)
 {
-    struct sstar_config c = {
-        .gid_index = -1, .queue_pairs = 4, .timeout_s = 60, .log_level = SSTAR_LOG_WARN};
+    struct sstar_config c = {.traffic_class = -1,
+                             .service_level = -1,
+                             .gid_index = -1,
+                             .queue_pairs = 4,
+                             .timeout_s = 60,
+                             .log_level = SSTAR_LOG_WARN};
     struct report report = {""};
     int err = launcher_detect(&c, lookup, arg, &report);
     for (int i = 0; err == 0 && i < CONFIG_SETTINGS; i++) {

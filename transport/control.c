@@ -193,10 +193,15 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us)
     return check_suspect(world);
 }
 
+uint64_t control_news_ns(const struct sstar_world *world)
+{
+    return world->control ? 2 * world->control->grace_ns : 0;
+}
+
 int control_await_news(struct sstar_world *world)
 {
     struct control *control = world->control;
-    uint64_t until = clock_ns() + (control ? 2 * control->grace_ns : 0);
+    uint64_t until = clock_ns() + control_news_ns(world);
     while (control && !world->failed && clock_ns() < until)
         if (control_sleep(world, 10000) < 0)
             break;

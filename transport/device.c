@@ -3,8 +3,8 @@
  * Choice of the device. A provider is a kind of device with a table of verbs; above this file
  * nobody asks which it was, only what the device can do.
  */
+#include "transport/connector.h"
 #include "transport/device_private.h"
-#include "transport/gid.h"
 #include "transport/links.h"
 #include <errno.h>
 #include <stdio.h>
@@ -54,6 +54,21 @@ static int name_for(struct sstar_world *world, char *name, const char **wanted)
     return 0;
 }
 
+/* Which way its queue pairs are connected. */
+static int connector_choose(struct sstar_world *world, const struct provider *provider,
+                            struct device *device)
+{
+    bool rdmacm = world->config.connect == SSTAR_CONNECT_RDMACM;
+    device->connector = rdmacm ? &connector_rdmacm : &connector_exchange;
+    if (!rdmacm || provider->rdmacm)
+        return 0;
+    return report_set(&world->report, -EOPNOTSUPP,
+                      "device %s (%s) is built into sstar, and librdmacm does not know it; "
+                      "leave out --connect rdmacm, or name a device of libibverbs "
+                      "with --ib-dev (see sstar devices)",
+                      device->name, device->why);
+}
+
 static int provider_open(struct sstar_world *world, struct device *device)
 {
     char name[sizeof world->config.ib_dev];
@@ -68,8 +83,10 @@ static int provider_open(struct sstar_world *world, struct device *device)
         int err = providers[i]->open(world, wanted, device);
         if (err == -ENODEV)
             continue;
-        if (!err)
+        if (!err) {
             device->verbs = providers[i]->verbs;
+            err = connector_choose(world, providers[i], device);
+        }
         if (!err && shaped && !providers[i]->shapeable)
             return report_set(
                 &world->report, -EINVAL,
@@ -96,13 +113,15 @@ static int gid_pick(struct sstar_world *world, struct device *device, int table_
         table[n++] = (struct gid_entry){.gid = entry.gid, .index = i, .type = entry.gid_type};
     }
     char why[256];
-    int chosen = gid_choose(table, n, device->link_layer == IBV_LINK_LAYER_ETHERNET,
-                            world->config.gid_index, why, sizeof why);
+    bool ethernet = device->link_layer == IBV_LINK_LAYER_ETHERNET;
+    int wanted = world->config.gid_index;
+    int chosen = gid_choose(table, n, ethernet, wanted, why, sizeof why);
     if (chosen < 0)
         return report_set(&world->report, chosen, "device %s port %u: %s", device->name,
                           device->port, why);
     device->gid = table[chosen].gid;
     device->gid_index = table[chosen].index;
+    device->n_gids = gid_usable(table, n, ethernet, wanted, device->gids);
     gid_text(&table[chosen], device->gid_text, sizeof device->gid_text);
     snprintf(device->gid_why, sizeof device->gid_why, "%.*s", (int)sizeof device->gid_why - 1, why);
     return 0;

@@ -5,14 +5,18 @@
 #ifndef SSTAR_TRANSPORT_DEVICE_H
 #define SSTAR_TRANSPORT_DEVICE_H
 
+#include "transport/gid.h"
 #include "transport/transport.h"
 #include "transport/verbs.h"
+
+struct connector;
 
 /* How the receiver learns that something has arrived. */
 enum arrival { ARRIVAL_IN_MEMORY, ARRIVAL_BY_COMPLETION };
 
 struct device {
     const struct verbs *verbs;
+    const struct connector *connector; /* how its queue pairs are connected */
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
@@ -24,6 +28,8 @@ struct device {
     uint16_t lid;
     int gid_index;
     union ibv_gid gid;
+    struct gid_entry gids[GID_USABLE]; /* what links choose from, best first */
+    int n_gids;
     uint32_t max_inline; /* bytes that a queue pair of ours takes inline */
     enum arrival arrival;
     bool has_wr_api;       /* ibv_wr_* may be used */

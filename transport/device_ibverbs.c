@@ -109,5 +109,5 @@ static int hardware_open(struct sstar_world *world, const char *wanted, struct d
     return -ENODEV;
 }
 
-const struct provider provider_ibverbs = {"libibverbs", &verbs_ibverbs, false, hardware_open,
-                                          hardware_list};
+const struct provider provider_ibverbs = {"libibverbs", &verbs_ibverbs, false,
+                                          true,         hardware_open,  hardware_list};

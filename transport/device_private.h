@@ -10,6 +10,7 @@ struct provider {
     const char *name;
     const struct verbs *verbs;
     bool shapeable; /* takes config.wire */
+    bool rdmacm;    /* librdmacm knows its devices */
     /* Open `wanted`, or the best there is if it is NULL. 0; -ENODEV: there is none, nothing said;
      * other negative errno with a sentence. Sets context, port, name, class, arrival and why. */
     int (*open)(struct sstar_world *world, const char *wanted, struct device *device);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The device of softnic, which is everywhere. */
 #include "transport/device_private.h"
+#include "transport/hash.h"
 #include "transport/softnic/softnic.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -15,9 +16,7 @@ static void softnic_list(char *text, size_t size)
 /* Ranks of one job and one node meet at one port; other jobs have other tokens. */
 static void softnic_port_name(const struct sstar_world *world, char *name, size_t size)
 {
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
-    for (const char *c = world->config.token; *c; c++)
-        hash = (hash ^ (uint8_t)*c) * 0x100000001b3;
+    uint64_t hash = hash_text(world->config.token);
     bool own = world->config.port_per_rank;
     snprintf(name, size, "sstar-%016llx-%s%d", (unsigned long long)hash, own ? "r" : "n",
              own ? world->rank : world->ranks[world->rank].node);
@@ -59,5 +58,5 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     return 0;
 }
 
-const struct provider provider_softnic = {"softnic", &verbs_softnic, true, softnic_open,
-                                          softnic_list};
+const struct provider provider_softnic = {"softnic", &verbs_softnic, true,
+                                          false,     softnic_open,   softnic_list};

@@ -109,17 +109,17 @@ int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
     const struct explanation *why = explain(wc->status);
     bool receive = wc->wr_id & WR_ID_RECEIVE;
     const struct rc_record *record = &q->records[(uint32_t)wc->wr_id & q->record_mask];
-    double patience_s = 4.096e-6 * (1u << RC_ACK_TIMEOUT) * (RC_RETRY_COUNT + 1);
-    char waited[64] = "", text[448];
+    char waited[64] = "", gid[64], text[448];
+    gid_text(&link->gid, gid, sizeof gid);
     if (wc->status == IBV_WC_RETRY_EXC_ERR)
-        snprintf(waited, sizeof waited, " (about %.1f s at timeout %d, retries %d)", patience_s,
-                 RC_ACK_TIMEOUT, RC_RETRY_COUNT);
+        snprintf(waited, sizeof waited, " (about %.1f s at timeout %d, retries %d)",
+                 rc_detection_s(link), link->ack_timeout, link->retry_count);
     snprintf(
         text, sizeof text,
         "rank %d, link to rank %d (%s), device %s port %u, GID %s, queue pair 0x%x: %s of %u bytes "
         "failed: %s%s (status %d, vendor 0x%x); look at: %s",
         world->rank, link->peer, world->ranks[link->peer].host, links->device->name,
-        links->device->port, links->device->gid_text, q->qp->qp_num,
+        links->device->port, gid, q->qp->qp_num,
         receive ? "receive" : operation_name(record->opcode), receive ? 0 : record->bytes,
         why->text, waited, (int)wc->status, wc->vendor_err, why->look_at);
     return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text) : link_peer_lost(link, text);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of links: opening, closing, moving on. */
+#include "transport/connector.h"
 #include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
@@ -256,8 +257,11 @@ static int links_connect(struct sstar_links *links, int status)
     for (int i = 0; i < links->n_links && !err && !status; i++) {
         struct sstar_link *link = &links->all[i];
         const struct link_introduction *it = &theirs[link->peer];
-        err = link->local ? local_connect(link, it) : rc_connect(link, it);
+        if (link->local)
+            err = local_connect(link, it);
     }
+    if (!err && !status && links->cq)
+        err = rc_connect(links, theirs);
     free(mine);
     free(theirs);
     if (status)
@@ -303,7 +307,10 @@ int sstar_links_open(struct sstar_world *world, const int *peers, int n_peers,
     int status = attr_settle(world, attr, &made->attr);
     if (!status)
         status = links_make(made, peers, n_peers);
+    struct report why = world->report;
     int err = links_connect(made, status);
+    if (status) /* the others' sentence about our failure may have come meanwhile */
+        world->report = why;
     if (err) {
         links_free(made);
         return err;
@@ -336,6 +343,8 @@ void sstar_links_close(struct sstar_links *links)
     for (int i = 0; i < links->n_links && !world->failed; i++)
         if (!links->all[i].local && rc_tell_credit(&links->all[i], true) == 0)
             rc_drain(&links->all[i]);
+    if (links->device)
+        links->device->connector->leave(links);
     if (!world->failed)
         sstar_barrier(world);
     unlist(links);
@@ -393,6 +402,9 @@ void links_ring_all(struct sstar_world *world)
 void links_tick(struct sstar_world *world)
 {
     for (struct sstar_links *links = world->links; links && !world->failed; links = links->next)
-        if (links->cq && !links->moving && sstar_links_progress(links) == 0)
-            rc_quiet(links); /* an error is kept in the world */
+        if (links->cq && !links->moving) {
+            links->device->connector->tick(links);
+            if (sstar_links_progress(links) == 0)
+                rc_quiet(links); /* an error is kept in the world */
+        }
 }

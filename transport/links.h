@@ -20,7 +20,7 @@
 
 enum {
     LINK_MAGIC = 0x4b4c5353,
-    LINK_VERSION = 2,
+    LINK_VERSION = 3,
     LINK_MAX_QPS = 16,     /* for messages and puts; one more carries credit */
     LINK_MAX_SLOTS = 8192, /* credits travel as 15 bits */
     LINK_MAX_PUTS = 8192,
@@ -40,16 +40,25 @@ struct link_control {
 struct qp_introduction {
     uint32_t number, psn;
 };
+struct gid_introduction {
+    uint8_t gid[16];
+    uint32_t type;
+    uint16_t index;
+    uint16_t port; /* where librdmacm listens at this address; 0: nowhere */
+};
 struct link_introduction {
     uint32_t magic, version, size;
     int32_t status; /* 0, or what kept this rank from opening its links */
     uint8_t wanted, through_nic, arrival, link_layer;
+    uint32_t connect; /* enum sstar_connect */
     uint32_t queue_pairs, slots, slot_bytes, puts;
     uint64_t slots_address, control_address;
     uint32_t rkey;
     uint16_t lid;
     uint8_t mtu, read_depth;
-    uint8_t gid[16];
+    uint64_t cm_key; /* known to those of this set alone; connections through librdmacm show it */
+    uint32_t n_gids; /* best first */
+    struct gid_introduction gids[GID_USABLE];
     struct qp_introduction qps[LINK_MAX_QPS + 1];
 };
 
@@ -106,6 +115,9 @@ struct sstar_link {
     char *staging;
     uint64_t peer_slots_address, peer_control_address;
     uint32_t peer_rkey;
+    struct gid_entry gid, peer_gid; /* what both tables share */
+    enum ibv_mtu mtu;
+    uint8_t read_depth, ack_timeout, retry_count;
     struct rc_qp *qps;
     uint32_t n_qps;    /* all of them */
     uint32_t data_qps; /* for messages and puts; the one behind them is for credit alone */
@@ -128,6 +140,7 @@ struct sstar_links {
     struct sstar_link_attr attr; /* defaults filled in */
     struct device *device;       /* NULL: all are local */
     struct ibv_cq *cq;
+    struct rdmacm *cm; /* NULL: connected by exchange */
     enum arrival arrival;
     int n_links;
     struct sstar_link *all;
@@ -157,14 +170,19 @@ static inline char *link_recv_slot(const struct sstar_link *link, uint64_t index
     return link->recv_slots + (size_t)(index & link->slot_mask) * link->stride;
 }
 
-/* ---- link_connect.c ------------------------------------------------------------------------- */
+/* ---- link_queue_pairs.c --------------------------------------------------------------------- */
 
 /* The completion queue of the set and the queue pairs of its links, up to INIT. */
 int rc_open(struct sstar_links *links);
-void rc_introduce(const struct sstar_link *link, struct link_introduction *out);
-/* To RTR and RTS, with the receives posted. */
-int rc_connect(struct sstar_link *link, const struct link_introduction *peer);
 void rc_close(struct sstar_links *links);
+
+/* ---- link_connect.c ------------------------------------------------------------------------- */
+
+void rc_introduce(const struct sstar_link *link, struct link_introduction *out);
+/* All queue pairs to RTS, with the receives posted. `theirs` by rank. */
+int rc_connect(struct sstar_links *links, const struct link_introduction *theirs);
+/* How long a peer may be silent before the NIC gives it up. */
+double rc_detection_s(const struct sstar_link *link);
 
 /* ---- link_nic.c ----------------------------------------------------------------------------- */
 

@@ -38,6 +38,9 @@ struct sstar_order {
     uint64_t seed;
 };
 
+/* How queue pairs are connected: by what the ranks tell each other, or through librdmacm. */
+enum sstar_connect { SSTAR_CONNECT_EXCHANGE, SSTAR_CONNECT_RDMACM };
+
 enum sstar_log_level {
     SSTAR_LOG_NONE,
     SSTAR_LOG_VERSION,
@@ -68,6 +71,9 @@ struct sstar_config {
     /* SSTAR_IB_HCA: a device's name, "softnic", or "" for automatic; of a list "a,b,.." of n names
      * rank r takes entry r mod n */
     char ib_dev[64];
+    enum sstar_connect connect;     /* default SSTAR_CONNECT_EXCHANGE */
+    int traffic_class;              /* of packets, 0 to 255; -1: the system's */
+    int service_level;              /* 0 to 15; -1: the system's */
     int gid_index;                  /* SSTAR_IB_GID_INDEX, -1: automatic */
     int queue_pairs;                /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
     double timeout_s;               /* SSTAR_TIMEOUT, default 60 */

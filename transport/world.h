@@ -56,6 +56,8 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us);
  * and the news of that on its way: wait for it as long as it may take, so that the cause is told
  * and not the symptom. 0 if none came, or world->failed. */
 int control_await_news(struct sstar_world *world);
+/* How long that may take. */
+uint64_t control_news_ns(const struct sstar_world *world);
 /* Watch an fd for input; `ready` is called from control_poll/control_sleep. Returns 0 or -errno. */
 int control_watch(struct sstar_world *world, int fd, void (*ready)(void *arg), void *arg);
 void control_unwatch(struct sstar_world *world, int fd);
