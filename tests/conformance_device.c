@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The devices on which the conformance suite runs, each with what it is known not to do. */
 #include "tests/conformance.h"
+#include "transport/decorators/faults.h"
 #include "transport/softnic/softnic.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -38,6 +39,36 @@ static const struct device softnic_shaped = {.name = "softnic-shaped",
                                              .early_wakes = true,
                                              .strict = true};
 
+/* Through the decorator with a plan that never strikes: what it passes on is still verbs. */
+static struct ibv_context *open_decorated(const struct trial *t, int side)
+{
+    struct ibv_context *context = open_softnic(t, side);
+    struct fault_plan *plan;
+    char error[256] = "";
+    if (!context || fault_plan_parse("drop nth=1000000000; late nth=1000000000 by=1s; "
+                                     "fatal nth=1000000000; down after=100000s",
+                                     1, &plan, error, sizeof error)) {
+        fprintf(stderr, "%s\n", error);
+        return NULL;
+    }
+    struct faults_attr attr = {.inner = &verbs_softnic, .plan = plan};
+    int err = faults_attach(context, &attr);
+    fault_plan_free(plan);
+    if (err)
+        fprintf(stderr, "faults: %s\n", strerror(err));
+    return err ? NULL : context;
+}
+
+static const struct exception decorated_exceptions[] = {
+    {"the device list can be taken and freed", "get_device_list",
+     "the decorator wraps a context that another table has opened", false},
+    {0}};
+static const struct device softnic_decorated = {.name = "softnic-faults",
+                                                .verbs = &verbs_faults,
+                                                .open = open_decorated,
+                                                .strict = true,
+                                                .exceptions = decorated_exceptions};
+
 /* Both sides are contexts of one device. */
 static struct ibv_context *open_ibverbs(const struct trial *t, int side)
 {
@@ -57,7 +88,7 @@ static struct ibv_context *open_ibverbs(const struct trial *t, int side)
 const struct device *device_enrolled(size_t index)
 {
     static const struct device *const enrolled[] = {&softnic_two_ports, &softnic_one_port,
-                                                    &softnic_shaped};
+                                                    &softnic_shaped, &softnic_decorated};
     return index < sizeof enrolled / sizeof *enrolled ? enrolled[index] : NULL;
 }
 

@@ -67,6 +67,7 @@ static int run_one(struct one_rank *one)
     config.connect = connect_under_test();
     if (ranks->order.relaxed)
         config.order = ranks->order;
+    config.faults = ranks->faults;
     if (ranks->queue_pairs)
         config.queue_pairs = ranks->queue_pairs;
     snprintf(config.ib_dev, sizeof config.ib_dev, "%s",

@@ -22,6 +22,7 @@ struct ranks {
     bool port_per_rank;
     int queue_pairs;
     const char *ib_dev; /* NULL: softnic */
+    const char *faults; /* NULL, or a plan */
     struct sstar_wire wire;
     struct sstar_order order;                          /* else from SSTAR_ORDER */
     int (*body)(struct sstar_world *world, void *arg); /* 0, or -1 after CHECK */

@@ -2,6 +2,7 @@
 /* Options that every measuring command takes, and the start of its ranks. */
 #include "tools/record.h"
 #include "tools/tool.h"
+#include "transport/decorators/faults.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ enum {
     OPTION_SERVICE_LEVEL,
     OPTION_PORT_PER_RANK,
     OPTION_TIMEOUT,
+    OPTION_FAULTS,
     OPTION_JSON,
     OPTION_CSV,
     OPTION_SEED,
@@ -68,6 +70,10 @@ static const struct argp_option options[] = {
      .key = OPTION_TIMEOUT,
      .arg = "S",
      .doc = "Fail when nothing has moved for S seconds"},
+    {.name = "faults",
+     .key = OPTION_FAULTS,
+     .arg = "PLAN|@FILE",
+     .doc = "Let the device misbehave, as in 'drop op=write nth=3' (sstar-faults(5))"},
     {.doc = "Output:", .group = 20},
     {.name = "json",
      .key = OPTION_JSON,
@@ -109,6 +115,18 @@ static void set_device(struct sstar_config *config, const char *name, struct arg
                    sizeof(config->ib_dev) - 1, name);
     else
         strcpy(config->ib_dev, name);
+}
+
+static void set_faults(struct sstar_config *config, const char *plan, struct argp_state *state)
+{
+    struct fault_plan *parsed;
+    char error[256];
+    if (fault_plan_parse(plan, 0, &parsed, error, sizeof(error))) {
+        argp_error(state, "--faults: %s", error);
+        return;
+    }
+    fault_plan_free(parsed);
+    config->faults = plan;
 }
 
 error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *common)
@@ -158,6 +176,9 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         if (parse_real(arg, 0.1, MAX_TIMEOUT_S, &config->timeout_s))
             argp_error(state, "--timeout takes seconds from 0.1 to %d, not '%s'", MAX_TIMEOUT_S,
                        arg);
+        return 0;
+    case OPTION_FAULTS:
+        set_faults(config, arg, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -279,6 +300,7 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
                 config->order.relaxed ? "a relaxed order" : "a wire", common->ranks_per_node);
     }
     config->ranks_per_node = common->ranks_per_node;
+    config->faults_seed = common->seed;
     if (!launched && ranks > 1)
         return start_ranks(ranks, common->ranks_per_node, argc, argv);
     if (!launched) /* softnic's ports are named by it: not to meet another lone rank's */

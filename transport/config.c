@@ -249,6 +249,7 @@ int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, c
                              .gid_index = -1,
                              .queue_pairs = 4,
                              .timeout_s = 60,
+                             .faults_seed = 1,
                              .log_level = SSTAR_LOG_WARN};
     struct report report = {""};
     int err = launcher_detect(&c, lookup, arg, &report);

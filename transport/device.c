@@ -4,6 +4,7 @@
  * nobody asks which it was, only what the device can do.
  */
 #include "transport/connector.h"
+#include "transport/decorators/faults.h"
 #include "transport/device_private.h"
 #include "transport/links.h"
 #include <errno.h>
@@ -100,6 +101,40 @@ static int provider_open(struct sstar_world *world, struct device *device)
         providers[i]->list(there_is, sizeof there_is);
     return report_set(&world->report, -ENODEV, "there is no device %s here; there is: %s",
                       wanted ? wanted : "to be used", there_is);
+}
+
+static void say_fault(void *arg, const char *line)
+{
+    log_line(arg, SSTAR_LOG_INFO, "%s", line);
+}
+
+/* From here on the device is used through the decorator. */
+static int faults_put_on(struct sstar_world *world, struct device *device)
+{
+    struct fault_plan *plan;
+    char error[256];
+    if (!world->config.faults)
+        return 0;
+    int err = fault_plan_parse(world->config.faults, world->config.faults_seed, &plan, error,
+                               sizeof error);
+    if (err)
+        return report_set(&world->report, err, "%s", error);
+    struct faults_attr attr = {.inner = device->verbs,
+                               .plan = plan,
+                               .rank = world->rank,
+                               .say = say_fault,
+                               .arg = &world->log};
+    unsigned long long seed = fault_plan_seed(plan);
+    err = faults_attach(device->context, &attr);
+    fault_plan_free(plan);
+    if (err)
+        return report_set(&world->report, -err, "device %s cannot be made to fail: %s",
+                          device->name, strerror(err));
+    device->verbs = &verbs_faults;
+    log_line(&world->log, world->rank == 0 ? SSTAR_LOG_WARN : SSTAR_LOG_INFO,
+             "device %s misbehaves as the fault plan says, seed %llu replays it", device->name,
+             seed);
+    return 0;
 }
 
 static int gid_pick(struct sstar_world *world, struct device *device, int table_length)
@@ -210,6 +245,8 @@ int device_get(struct sstar_world *world, struct device **out)
     int err = provider_open(world, device);
     if (!err)
         err = device_query(world, device);
+    if (!err)
+        err = faults_put_on(world, device);
     if (!err)
         err = device_events_watch(world, device);
     if (err) {

@@ -71,13 +71,17 @@ struct sstar_config {
     /* SSTAR_IB_HCA: a device's name, "softnic", or "" for automatic; of a list "a,b,.." of n names
      * rank r takes entry r mod n */
     char ib_dev[64];
-    enum sstar_connect connect;     /* default SSTAR_CONNECT_EXCHANGE */
-    int traffic_class;              /* of packets, 0 to 255; -1: the system's */
-    int service_level;              /* 0 to 15; -1: the system's */
-    int gid_index;                  /* SSTAR_IB_GID_INDEX, -1: automatic */
-    int queue_pairs;                /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
-    double timeout_s;               /* SSTAR_TIMEOUT, default 60 */
-    char socket_ifname[64];         /* SSTAR_SOCKET_IFNAME */
+    enum sstar_connect connect; /* default SSTAR_CONNECT_EXCHANGE */
+    int traffic_class;          /* of packets, 0 to 255; -1: the system's */
+    int service_level;          /* 0 to 15; -1: the system's */
+    int gid_index;              /* SSTAR_IB_GID_INDEX, -1: automatic */
+    int queue_pairs;            /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
+    double timeout_s;           /* SSTAR_TIMEOUT, default 60 */
+    char socket_ifname[64];     /* SSTAR_SOCKET_IFNAME */
+    /* NULL, or a plan by which the device misbehaves (sstar-faults(5)), "@FILE" to read it from
+     * one; borrowed while the world is open. The seed holds where the plan names none. */
+    const char *faults;
+    uint64_t faults_seed;
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
     char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
     /* For sstar_config_describe: the variable each setting was read from, and a check of its value
