@@ -389,6 +389,8 @@ int nic_port_visit(uint32_t ip, struct meeting **meeting, int *fd);
 
 /* port.c */
 int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr);
+/* Others find us there no more; the file goes with the last of us. */
+void nic_port_unlist(struct ctx *ctx);
 void nic_port_leave(struct ctx *ctx);
 
 /* member.c */

@@ -227,9 +227,10 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
     return 0;
 }
 
-void nic_port_leave(struct ctx *ctx)
+/* The meeting stays locked, if the lock was to be had. If not we go all the same; the next to come
+ * clears up. */
+static void unlist(struct ctx *ctx)
 {
-    /* If the lock is not to be had we go all the same; the next to come clears up. */
     bool locked = nic_meeting_lock(ctx->meeting_fd, LOCK_EX, PATIENT_TRIES) == 0;
     atomic_store(&ctx->meeting->member[ctx->slot].live, 0);
     atomic_store(&ctx->member->closed, 1);
@@ -238,6 +239,17 @@ void nic_port_leave(struct ctx *ctx)
     if (locked && nic_meeting_clear_dead(ctx->meeting) == 0 && fstat(ctx->meeting_fd, &st) == 0 &&
         st.st_nlink > 0)
         unlink(ctx->path);
+}
+
+void nic_port_unlist(struct ctx *ctx)
+{
+    unlist(ctx);
+    flock(ctx->meeting_fd, LOCK_UN);
+}
+
+void nic_port_leave(struct ctx *ctx)
+{
+    unlist(ctx);
     nic_member_unref(ctx->member);
     ctx->member = NULL;
     munmap(ctx->meeting, sizeof *ctx->meeting);
