@@ -12,6 +12,19 @@
 enum { NS_PER_S = 1000000000 };
 
 pthread_mutex_t cm_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int cancel_state;
+
+void cm_enter(void)
+{
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_mutex_lock(&cm_lock);
+}
+
+void cm_leave(void)
+{
+    pthread_mutex_unlock(&cm_lock);
+    pthread_setcancelstate(cancel_state, NULL);
+}
 
 uint64_t cm_now_ns(void)
 {
@@ -100,12 +113,16 @@ void rdma_destroy_event_channel(struct rdma_event_channel *base)
     struct cm_channel *channel = to_channel(base);
     if (base == NULL)
         return;
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     cm_events_drop(channel, NULL);
-    pthread_mutex_unlock(&cm_lock);
     close(channel->timer_fd);
     close(base->fd);
-    free(channel);
+    base->fd = -1;
+    channel->destroyed = true;
+    bool used = channel->users > 0;
+    cm_leave();
+    if (!used)
+        free(channel);
 }
 
 static void expire(struct cm_channel *channel)
@@ -168,26 +185,55 @@ static struct cm_event *take(struct cm_channel *channel)
     return event;
 }
 
+/* A thread that was waiting when the channel was destroyed: with the kernel's it would never
+ * return, and programs that end soon after (rping) rely on that. */
+static void never_return(void)
+{
+    for (;;)
+        pause();
+}
+
+/* As the flags of the descriptor have it: wait, or EAGAIN. */
+static int wait_for(int fd)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0)
+        return errno;
+    if ((flags & O_NONBLOCK) != 0)
+        return EAGAIN;
+    /* Without end, as the call is specified. EINTR is the caller's, as with the kernel's. */
+    return poll(&ask, 1, -1) < 0 ? errno : 0;
+}
+
 int rdma_get_cm_event(struct rdma_event_channel *base, struct rdma_cm_event **out)
 {
+    struct cm_channel *channel = to_channel(base);
+    struct cm_event *event = NULL;
+    int err = 0;
     if (base == NULL || out == NULL)
         return cm_fail(EINVAL);
-    struct cm_channel *channel = to_channel(base);
-    for (;;) {
-        pthread_mutex_lock(&cm_lock);
+    cm_enter();
+    channel->users++;
+    while (err == 0 && !channel->destroyed) {
         look(channel);
-        struct cm_event *event = take(channel);
-        pthread_mutex_unlock(&cm_lock);
-        if (event != NULL) {
-            *out = &event->base;
-            return 0;
-        }
-        int flags = fcntl(base->fd, F_GETFL);
-        if (flags < 0 || (flags & O_NONBLOCK) != 0)
-            return cm_fail(flags < 0 ? errno : EAGAIN);
-        /* Without end, as the call is specified. EINTR is the caller's, as with the kernel's. */
-        struct pollfd ask = {.fd = base->fd, .events = POLLIN};
-        if (poll(&ask, 1, -1) < 0)
-            return -1;
+        event = take(channel);
+        if (event != NULL)
+            break;
+        int fd = base->fd;
+        cm_leave();
+        err = wait_for(fd);
+        cm_enter();
     }
+    bool destroyed = channel->destroyed, last = --channel->users == 0;
+    cm_leave();
+    if (destroyed) {
+        if (last)
+            free(channel);
+        never_return();
+    }
+    if (event == NULL)
+        return cm_fail(err);
+    *out = &event->base;
+    return 0;
 }

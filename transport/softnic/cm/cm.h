@@ -54,6 +54,8 @@ struct cm_event {
 struct cm_channel {
     struct rdma_event_channel base; /* base.fd is the epoll */
     int timer_fd;                   /* due at once while an event waits */
+    unsigned users;                 /* threads in rdma_get_cm_event */
+    bool destroyed;
     struct cm_event *first, *last;
     struct cm_id *ids;
 };
@@ -123,6 +125,9 @@ static inline bool cm_is_datagram(const struct cm_id *id)
 /* Guards all that hangs off ids, channels and devices. librdmacm's calls carry no handle that
  * could hold it. Connecting is no hot path: one lock for the process. */
 extern pthread_mutex_t cm_lock;
+/* Lock and unlock it; meanwhile the thread is not cancelled. */
+void cm_enter(void);
+void cm_leave(void);
 
 /* channel.c; cm_lock held in all of them */
 uint64_t cm_now_ns(void);

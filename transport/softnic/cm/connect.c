@@ -112,9 +112,9 @@ static int request(struct cm_id *id, const struct rdma_conn_param *param)
 
 int rdma_connect(struct rdma_cm_id *base, struct rdma_conn_param *param)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = request(to_id(base), param);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? cm_complete(base) : cm_fail(-err);
 }
 
@@ -158,14 +158,14 @@ static int accept_connection(struct cm_id *id, const struct rdma_conn_param *par
 int rdma_accept(struct rdma_cm_id *base, struct rdma_conn_param *param)
 {
     struct cm_id *id = to_id(base);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     if (id->state == CM_REQ_RECEIVED)
         cm_pump(id); /* the other side may have gone meanwhile */
     int err = id->state == CM_REQ_RECEIVED ? check_param(id, param) : -EINVAL;
     bool datagram = cm_is_datagram(id);
     if (err == 0)
         err = datagram ? accept_datagram(id, param) : accept_connection(id, param);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     if (err != 0)
         return cm_fail(-err);
     if (!datagram)
@@ -198,9 +198,9 @@ static int refuse(struct cm_id *id, const void *data, uint8_t length, uint32_t r
 
 static int reject(struct rdma_cm_id *base, const void *data, uint8_t length, uint32_t reason)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = refuse(to_id(base), data, length, reason);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -218,14 +218,14 @@ int rdma_establish(struct rdma_cm_id *base)
 {
     struct cm_id *id = to_id(base);
     const struct cm_message ready = {.type = CM_RTU};
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = base->qp == NULL && id->state == CM_REP_RECEIVED ? cm_message_send(id->fd, &ready)
                                                                : -EINVAL;
     if (err == 0) {
         id->state = CM_ESTABLISHED;
         cm_set_deadline(id, 0);
     }
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -236,7 +236,7 @@ int rdma_notify(struct rdma_cm_id *base, enum ibv_event_type event)
     int err = 0;
     if (event != IBV_EVENT_COMM_EST)
         return cm_fail(EOPNOTSUPP);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     if (id->state == CM_REP_SENT) {
         id->state = CM_ESTABLISHED;
         cm_set_deadline(id, 0);
@@ -244,7 +244,7 @@ int rdma_notify(struct rdma_cm_id *base, enum ibv_event_type event)
     } else if (id->state != CM_ESTABLISHED) {
         err = -EINVAL;
     }
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -274,8 +274,8 @@ static int disconnect(struct cm_id *id)
 
 int rdma_disconnect(struct rdma_cm_id *base)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = base->verbs != NULL ? disconnect(to_id(base)) : -EINVAL;
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? cm_complete(base) : cm_fail(-err);
 }

@@ -148,7 +148,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 {
     struct ibv_context **list = NULL;
     int count = 0;
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = -load();
     if (err == 0) {
         list = calloc((size_t)device_count + 1, sizeof *list);
@@ -158,7 +158,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
         if (open_device(&devices[i]) == 0)
             list[count++] = devices[i].verbs;
     }
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     if (num_devices != NULL)
         *num_devices = count;
     if (err != 0)

@@ -92,10 +92,10 @@ int rdma_ack_cm_event(struct rdma_cm_event *base)
     if (base == NULL)
         return cm_fail(EINVAL);
     struct cm_event *event = (struct cm_event *)base;
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     event->counted_on->events_acked++;
     pthread_cond_broadcast(&acked);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     free(event);
     return 0;
 }

@@ -59,11 +59,11 @@ int cm_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, vo
         channel = rdma_create_event_channel();
     if (channel == NULL)
         return -1;
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     struct cm_id *id = cm_id_new(to_channel(channel), context, ps, qp_type);
     if (id != NULL)
         id->sync = sync;
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     if (id == NULL) {
         if (sync)
             rdma_destroy_event_channel(channel);
@@ -115,7 +115,7 @@ int rdma_destroy_id(struct rdma_cm_id *base)
     struct rdma_event_channel *channel = base->channel;
     if (base->event != NULL)
         rdma_ack_cm_event(base->event);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     cm_unwatch(id);
     id->deadline_ns = 0;
     drop_unborn(id);
@@ -126,7 +126,7 @@ int rdma_destroy_id(struct rdma_cm_id *base)
     cm_events_drop(to_channel(channel), id);
     bool sync = id->sync;
     cm_id_free(id);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     if (sync)
         rdma_destroy_event_channel(channel);
     return 0;
@@ -183,9 +183,9 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 {
     if (level != RDMA_OPTION_ID)
         return cm_fail(EOPNOTSUPP);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = set_option(to_id(id), optname, optval, optlen);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -236,14 +236,14 @@ int rdma_migrate_id(struct rdma_cm_id *base, struct rdma_event_channel *channel)
         rdma_ack_cm_event(base->event);
         base->event = NULL;
     }
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     bool was_sync = id->sync;
     int err = old == channel ? 0 : cm_id_move(id, to_channel(channel));
     if (err == 0) {
         id->sync = own != NULL;
         cm_wait_acked(id); /* after this nobody uses an event of the old channel */
     }
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     if (err != 0 && own != NULL)
         rdma_destroy_event_channel(own);
     if (err == 0 && was_sync && old != channel)

@@ -77,9 +77,9 @@ static int fill_attr(const struct cm_id *id, struct ibv_qp_attr *attr, int *mask
 
 int rdma_init_qp_attr(struct rdma_cm_id *base, struct ibv_qp_attr *attr, int *mask)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = fill_attr(to_id(base), attr, mask);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -207,9 +207,9 @@ destroy_queues:
 
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = create_qp(to_id(id), attr);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -236,10 +236,10 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     struct ibv_qp *qp = id->qp;
     id->qp = NULL;
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     /* This waits for asynchronous events to be acknowledged. */
     if (qp != NULL)
         softnic_destroy_qp(qp);

@@ -31,9 +31,9 @@ int rdma_bind_addr(struct rdma_cm_id *base, struct sockaddr *addr)
 {
     if (cm_address_size(addr) == 0)
         return cm_fail(EINVAL);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = cm_bind(to_id(base), addr);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -56,9 +56,9 @@ static int start_listening(struct cm_id *id, int backlog)
 
 int rdma_listen(struct rdma_cm_id *base, int backlog)
 {
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = start_listening(to_id(base), backlog);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? 0 : cm_fail(-err);
 }
 
@@ -126,9 +126,9 @@ int rdma_resolve_addr(struct rdma_cm_id *base, struct sockaddr *src, struct sock
     (void)timeout_ms; /* the answer is known at once */
     if (cm_address_size(dst) == 0 || (src != NULL && cm_address_size(src) == 0))
         return cm_fail(EINVAL);
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = resolve(to_id(base), src, dst);
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? cm_complete(base) : cm_fail(-err);
 }
 
@@ -136,12 +136,12 @@ int rdma_resolve_route(struct rdma_cm_id *base, int timeout_ms)
 {
     struct cm_id *id = to_id(base);
     (void)timeout_ms;
-    pthread_mutex_lock(&cm_lock);
+    cm_enter();
     int err = id->state == CM_ADDR_RESOLVED ? cm_device_fill_path(id) : -EINVAL;
     if (err == 0)
         err = cm_tell(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
     if (err == 0)
         id->state = CM_ROUTE_RESOLVED;
-    pthread_mutex_unlock(&cm_lock);
+    cm_leave();
     return err == 0 ? cm_complete(base) : cm_fail(-err);
 }
