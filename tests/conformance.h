@@ -69,7 +69,8 @@ struct check_group {
 extern const struct check_group objects_checks, states_checks, transfer_checks, gather_checks,
     keys_checks, atomics_checks, receive_checks, failure_checks, queues_checks, order_checks,
     events_checks, async_checks, memory_checks, process_checks, death_checks, thread_checks,
-    calls_checks;
+    calls_checks, transport_checks, unreliable_checks, losses_checks, datagram_checks,
+    address_checks, srq_checks, cq_ex_checks, limits_checks, queries_checks;
 
 /* What one end tells the other so that they can meet; it may cross a pipe. */
 struct address {
@@ -81,6 +82,9 @@ struct address {
 
 /* How a side is made. Start from default_options(). */
 struct options {
+    enum ibv_qp_type type;
+    uint32_t qkey;   /* of datagrams */
+    uint32_t srq_wr; /* receives come from a shared queue of so many; 0: from the queue pair's */
     uint32_t sends, receives, sge, inline_bytes;
     int cqe;
     int access;    /* of the memory region */
@@ -99,6 +103,8 @@ struct side {
     int gid_index;
     struct ibv_comp_channel *channel;
     struct ibv_cq *send_cq, *recv_cq;
+    struct ibv_srq *srq;
+    struct ibv_ah *ah; /* of datagrams: to the other side */
     struct ibv_qp *qp;
     struct ibv_qp_ex *qpx; /* where options.wr_calls */
     struct ibv_qp_cap cap; /* as granted */
@@ -109,7 +115,7 @@ struct side {
     struct address address;
 };
 
-enum kind { MEMORY, DESCRIPTOR, MAPPING, PD, MR, CHANNEL, CQ, QP };
+enum kind { MEMORY, DESCRIPTOR, MAPPING, PD, MR, AH, SRQ, CHANNEL, CQ, QP };
 struct tracked {
     enum kind kind;
     void *object;
@@ -167,6 +173,9 @@ struct ibv_mr *trial_mr(struct trial *t, struct ibv_pd *pd, void *at, size_t byt
 struct ibv_comp_channel *trial_channel(struct trial *t, struct ibv_context *context);
 struct ibv_cq *trial_cq(struct trial *t, struct side *side, int cqe,
                         struct ibv_comp_channel *channel);
+struct ibv_srq *trial_srq(struct trial *t, struct side *side, uint32_t max_wr, uint32_t max_sge);
+struct ibv_ah *trial_ah(struct trial *t, struct side *side, const struct address *to,
+                        int gid_index);
 struct ibv_qp *trial_qp(struct trial *t, struct side *side, const struct options *options);
 void destroy_qp(struct trial *t, struct ibv_qp *qp);
 void deregister(struct trial *t, struct ibv_mr *mr);
@@ -197,7 +206,11 @@ void receive_make(struct trial *t, struct receive *r, const struct side *side, s
                   uint32_t bytes);
 int post_any(struct side *side, const struct verbs *verbs, struct ibv_send_wr *wr, enum way way);
 void post(struct trial *t, struct side *side, struct work *w);
-void post_receive(struct trial *t, struct side *side, struct receive *r);
+void post_receive(struct trial *t, struct side *side, struct receive *r); /* or to its SRQ */
+/* A receive of b's. */
+void give_receive(struct trial *t, struct receive *r, size_t at, uint32_t bytes);
+/* The request goes to this queue pair, by the side's address handle. */
+void aim(struct work *w, const struct side *from, const struct side *to);
 enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode);
 
 /* Waiting for completions. */

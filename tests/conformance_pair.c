@@ -8,6 +8,8 @@ struct options default_options(void)
     int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
               IBV_ACCESS_REMOTE_ATOMIC;
     return (struct options){
+        .type = IBV_QPT_RC,
+        .qkey = 0x11111111,
         .sends = 32,
         .receives = 32,
         .sge = 4,
@@ -71,6 +73,7 @@ void side_make(struct trial *t, struct side *side, const struct options *options
     side->send_cq = trial_cq(t, side, options->cqe, side->channel);
     side->recv_cq =
         options->one_cq ? side->send_cq : trial_cq(t, side, options->cqe, side->channel);
+    side->srq = options->srq_wr ? trial_srq(t, side, options->srq_wr, options->sge) : NULL;
     side->qp = trial_qp(t, side, options);
     side->qpx = options->wr_calls ? t->verbs->qp_to_qp_ex(side->qp) : NULL;
     if (options->wr_calls && !side->qpx)
@@ -98,6 +101,10 @@ void trial_connect(struct trial *t, const struct options *options)
     pair_make(t, options ? options : &standard);
     bring(t, &t->a, &t->b.address, IBV_QPS_RTS);
     bring(t, &t->b, &t->a.address, IBV_QPS_RTS);
+    if (t->a.options.type != IBV_QPT_UD)
+        return;
+    t->a.ah = trial_ah(t, &t->a, &t->b.address, t->a.gid_index);
+    t->b.ah = trial_ah(t, &t->b, &t->a.address, t->b.gid_index);
 }
 
 static int attr_for_rtr(const struct side *side, const struct address *peer,
@@ -114,28 +121,35 @@ static int attr_for_rtr(const struct side *side, const struct address *peer,
     attr->ah_attr.grh.dgid = peer->gid;
     attr->ah_attr.grh.sgid_index = (uint8_t)side->gid_index;
     attr->ah_attr.grh.hop_limit = 64;
-    return IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    int mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (side->options.type == IBV_QPT_RC)
+        mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return mask;
 }
 
 int fill_attr(const struct side *side, const struct address *peer, enum ibv_qp_state to,
               struct ibv_qp_attr *attr)
 {
     const struct options *o = &side->options;
+    bool datagrams = o->type == IBV_QPT_UD;
     *attr = (struct ibv_qp_attr){.qp_state = to};
     switch (to) {
     case IBV_QPS_INIT:
         attr->port_num = 1;
         attr->qp_access_flags = (unsigned)o->qp_access;
-        return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+        attr->qkey = o->qkey;
+        return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+               (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
     case IBV_QPS_RTR:
-        return IBV_QP_STATE | attr_for_rtr(side, peer, attr);
+        return datagrams ? IBV_QP_STATE : IBV_QP_STATE | attr_for_rtr(side, peer, attr);
     case IBV_QPS_RTS:
         attr->timeout = o->timeout;
         attr->retry_cnt = o->retry_count;
         attr->rnr_retry = o->rnr_retry;
         attr->sq_psn = side->address.psn;
         attr->max_rd_atomic = o->rd_atomic;
+        if (o->type != IBV_QPT_RC)
+            return IBV_QP_STATE | IBV_QP_SQ_PSN;
         return IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                IBV_QP_MAX_QP_RD_ATOMIC;
     default:

@@ -50,6 +50,10 @@ static int undo(const struct verbs *verbs, const struct tracked *object)
         return verbs->destroy_cq(object->object);
     case CHANNEL:
         return verbs->destroy_comp_channel(object->object);
+    case AH:
+        return verbs->destroy_ah(object->object);
+    case SRQ:
+        return verbs->destroy_srq(object->object);
     case MR:
         return verbs->dereg_mr(object->object);
     case PD:
@@ -67,9 +71,10 @@ static int undo(const struct verbs *verbs, const struct tracked *object)
 
 bool trial_undo(struct trial *t)
 {
-    static const char *const names[] = {"free",       "close",     "munmap",
-                                        "dealloc_pd", "dereg_mr",  "destroy_comp_channel",
-                                        "destroy_cq", "destroy_qp"};
+    static const char *const names[] = {
+        "free",       "close",      "munmap",      "dealloc_pd",
+        "dereg_mr",   "destroy_ah", "destroy_srq", "destroy_comp_channel",
+        "destroy_cq", "destroy_qp"};
     bool fine = true;
     if (t->unacked)
         t->verbs->ack_cq_events(t->unacked_cq, t->unacked);
@@ -147,6 +152,43 @@ struct ibv_cq *trial_cq(struct trial *t, struct side *side, int cqe,
     return cq;
 }
 
+struct ibv_srq *trial_srq(struct trial *t, struct side *side, uint32_t max_wr, uint32_t max_sge)
+{
+    struct ibv_srq_init_attr init = {.srq_context = side,
+                                     .attr = {.max_wr = max_wr, .max_sge = max_sge}};
+    struct ibv_srq *srq = t->verbs->create_srq(side->pd, &init);
+    expect(t, srq, "create_srq of %u: %s", max_wr, strerror(errno));
+    trial_track(t, SRQ, srq, 0);
+    expect(t, init.attr.max_wr >= max_wr && init.attr.max_sge >= max_sge,
+           "create_srq granted %u x %u, asked for %u x %u", init.attr.max_wr, init.attr.max_sge,
+           max_wr, max_sge);
+    return srq;
+}
+
+struct ibv_ah *trial_ah(struct trial *t, struct side *side, const struct address *to, int gid_index)
+{
+    struct ibv_ah_attr attr = {
+        .is_global = 1,
+        .port_num = 1,
+        .dlid = to->lid,
+        .grh = {.dgid = to->gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64}};
+    struct ibv_ah *ah = t->verbs->create_ah(side->pd, &attr);
+    expect(t, ah, "create_ah: %s", strerror(errno));
+    trial_track(t, AH, ah, 0);
+    return ah;
+}
+
+static uint64_t operations(enum ibv_qp_type type)
+{
+    uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    if (type != IBV_QPT_UD)
+        ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    if (type == IBV_QPT_RC)
+        ops |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+               IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    return ops;
+}
+
 static struct ibv_qp *create_with_calls(struct trial *t, struct side *side,
                                         const struct ibv_qp_init_attr *init)
 {
@@ -155,14 +197,12 @@ static struct ibv_qp *create_with_calls(struct trial *t, struct side *side,
         .send_cq = init->send_cq,
         .recv_cq = init->recv_cq,
         .cap = init->cap,
+        .srq = init->srq,
         .qp_type = init->qp_type,
         .sq_sig_all = init->sq_sig_all,
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         .pd = side->pd,
-        .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                          IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                          IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                          IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+        .send_ops_flags = operations(init->qp_type),
     };
     struct ibv_qp *qp = t->verbs->create_qp_ex(side->context, &ex);
     if (!qp && (errno == EOPNOTSUPP || errno == ENOSYS))
@@ -180,7 +220,8 @@ struct ibv_qp *trial_qp(struct trial *t, struct side *side, const struct options
         .recv_cq = side->recv_cq,
         .cap = {options->sends, options->receives, options->sge, options->sge,
                 options->inline_bytes},
-        .qp_type = IBV_QPT_RC,
+        .srq = side->srq,
+        .qp_type = options->type,
         .sq_sig_all = options->signal_all,
     };
     struct ibv_qp *qp = options->wr_calls ? create_with_calls(t, side, &init)

@@ -81,6 +81,8 @@ static void build_by_calls(struct ibv_qp_ex *qpx, const struct ibv_send_wr *wr)
         ibv_wr_atomic_cmp_swp(qpx, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
                               wr->wr.atomic.compare_add, wr->wr.atomic.swap);
     }
+    if (qpx->qp_base.qp_type == IBV_QPT_UD)
+        ibv_wr_set_ud_addr(qpx, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
     set_by_calls(qpx, wr);
 }
 
@@ -105,8 +107,22 @@ void post(struct trial *t, struct side *side, struct work *w)
 void post_receive(struct trial *t, struct side *side, struct receive *r)
 {
     struct ibv_recv_wr *bad = NULL;
-    int err = t->verbs->post_recv(side->qp, &r->wr, &bad);
-    expect(t, !err, "post_recv: %s", strerror(err));
+    int err = side->srq ? t->verbs->post_srq_recv(side->srq, &r->wr, &bad)
+                        : t->verbs->post_recv(side->qp, &r->wr, &bad);
+    expect(t, !err, "%s: %s", side->srq ? "post_srq_recv" : "post_recv", strerror(err));
+}
+
+void give_receive(struct trial *t, struct receive *r, size_t at, uint32_t bytes)
+{
+    receive_make(t, r, &t->b, at, bytes);
+    post_receive(t, &t->b, r);
+}
+
+void aim(struct work *w, const struct side *from, const struct side *to)
+{
+    w->wr.wr.ud.ah = from->ah;
+    w->wr.wr.ud.remote_qpn = to->address.qpn;
+    w->wr.wr.ud.remote_qkey = to->options.qkey;
 }
 
 enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
@@ -235,8 +251,7 @@ enum ibv_event_type expect_async(struct trial *t, struct side *side, enum ibv_ev
                    ibv_event_type_str(wanted));
             continue;
         }
-        const void *found =
-            wanted == IBV_EVENT_CQ_ERR ? (void *)event.element.cq : (void *)event.element.qp;
+        const void *found = event.element.qp; /* whatever it is: the elements are one pointer */
         t->verbs->ack_async_event(&event);
         if (event.event_type == wanted && (!element || found == element))
             return event.event_type;

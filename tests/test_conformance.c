@@ -13,10 +13,12 @@
 #include <cmocka.h>
 
 static const struct check_group *const groups[] = {
-    &objects_checks, &states_checks,  &transfer_checks, &calls_checks,   &gather_checks,
-    &keys_checks,    &atomics_checks, &receive_checks,  &failure_checks, &queues_checks,
-    &order_checks,   &events_checks,  &async_checks,    &memory_checks,  &thread_checks,
-    &death_checks,   &process_checks,
+    &objects_checks,  &states_checks,  &transfer_checks,  &calls_checks,      &gather_checks,
+    &keys_checks,     &atomics_checks, &receive_checks,   &failure_checks,    &queues_checks,
+    &order_checks,    &events_checks,  &async_checks,     &memory_checks,     &thread_checks,
+    &death_checks,    &process_checks, &transport_checks, &unreliable_checks, &losses_checks,
+    &datagram_checks, &address_checks, &srq_checks,       &cq_ex_checks,      &limits_checks,
+    &queries_checks,
 };
 
 /* What a CMocka test is given. */

@@ -123,7 +123,7 @@ int softnic_query_device(struct ibv_context *context, struct ibv_device_attr *at
         .vendor_id = 0,
         .vendor_part_id = 0,
         .hw_ver = SHARED_VERSION,
-        .max_qp = QPS_MAX - 2, /* the first member of a port leaves numbers 0 and 1 out */
+        .max_qp = MAX_QP,
         .max_qp_wr = MAX_QP_WR,
         .max_sge = MAX_SGE,
         .max_sge_rd = MAX_SGE,

@@ -16,7 +16,8 @@ enum {
     MAX_AH = 1 << 16,
     MAX_SRQ_WR = 16384,
     GRH_BYTES = 40,
-    DATAGRAM_MAX = 4096, /* bytes of one datagram: the MTU of a port */
+    MAX_QP = QPS_MAX - 2, /* a port's first member leaves numbers 0 and 1 out */
+    DATAGRAM_MAX = 4096,  /* bytes of one datagram: the MTU of a port */
     MAX_QP_WR = 16384,
     MAX_RD_ATOMIC = 128,
     WQE_BLOCK = 64,
@@ -99,6 +100,7 @@ struct ctx {
     struct late late;
     const uint8_t *alive; /* a page that is wiped in a child: 0 after fork */
     int async_wfd;
+    uint32_t qp_count; /* under `lock` */
     uint32_t next_qp, next_pd, next_wake;
     char error[512];
     pthread_mutex_t lock; /* of creating and destroying */

@@ -82,7 +82,8 @@ static void unmake_send_queue(struct qp *qp)
  * ctx->lock. */
 static int take_slot(struct ctx *ctx, struct qp *qp)
 {
-    for (uint32_t i = 0; i < QPS_MAX; i++) {
+    /* A number that is left out may cost a turn. */
+    for (uint32_t i = 0; i < QPS_MAX + 2 && ctx->qp_count < MAX_QP; i++) {
         uint32_t index = (ctx->next_qp + i) & 0xffff;
         uint32_t slot = index % QPS_MAX;
         if (atomic_load(&ctx->qps[slot]) != NULL || (ctx->slot == 0 && index < 2))
@@ -91,6 +92,7 @@ static int take_slot(struct ctx *ctx, struct qp *qp)
         if (err != 0)
             return err;
         ctx->next_qp = index + 1;
+        ctx->qp_count++;
         qp->slot = slot;
         qp->shared = &ctx->member->qp[slot];
         qp->ex.qp_base.qp_num = ctx->slot << 16 | index;
@@ -112,8 +114,10 @@ static int make_shared(struct ctx *ctx, struct qp *qp, const struct pd *pd)
         return err;
     qp->rq_bytes = (uint64_t)entries * stride;
     uint64_t offset = nic_heap_alloc(ctx, qp->rq_bytes);
-    if (offset == 0)
+    if (offset == 0) {
+        ctx->qp_count--;
         return ENOMEM;
+    }
     qp->rq = (uint8_t *)ctx->member + offset;
     struct shared_qp *sqp = qp->shared;
     nic_inbound_lock(ctx, sqp);
@@ -322,6 +326,7 @@ int softnic_destroy_qp(struct ibv_qp *base)
     spin_unlock(&qp->sq_lock);
     nic_cq_unlock_both(qp);
     nic_heap_free(ctx, (uint64_t)(qp->rq - (uint8_t *)ctx->member), qp->rq_bytes);
+    ctx->qp_count--;
     to_cq(base->send_cq)->users--;
     to_cq(base->recv_cq)->users--;
     if (qp->srq != NULL)
