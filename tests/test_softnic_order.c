@@ -5,9 +5,13 @@
  */
 #include "tests/softnic_side.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MANY_LOOKS = 100000, CAUGHT_WITHIN = 20 };
 
@@ -212,6 +216,92 @@ static void test_wrong_protocols(void **state)
     expect_caught(flag_in_the_write, "flag in the last bytes of the write");
 }
 
+/* Both sides of a connection between two processes. */
+struct meet {
+    struct nic_address a, b;
+    _Atomic int a_there, b_there;
+    _Atomic int seen; /* rounds whose flag the reader has seen */
+    _Atomic int wrong;
+};
+
+static void await(const _Atomic int *word, int value)
+{
+    for (unsigned ms = 0; atomic_load(word) < value; ms++) {
+        if (ms > 20000)
+            _exit(3);
+        usleep(1000);
+    }
+}
+
+/* The reader: waits for the flag in its memory, then looks whether the data is there. */
+static void watch(struct meet *meet, const struct softnic_attr *attr, int rounds)
+{
+    static uint8_t memory[BYTES];
+    struct nic_side b;
+    nic_side_open(&b, attr, memory);
+    meet->b = nic_side_address(&b);
+    atomic_store(&meet->b_there, 1);
+    await(&meet->a_there, 1);
+    nic_side_connect(&b, &meet->a);
+    atomic_store(&meet->b_there, 2);
+    for (int round = 1; round <= rounds; round++) {
+        for (unsigned i = 0; *(volatile uint8_t *)(memory + FLAG) != round; i++) {
+            if (i % 1024 == 1023)
+                usleep(10);
+        }
+        bool whole = true;
+        for (size_t i = 0; i < DATA_BYTES; i++)
+            whole &= ((volatile uint8_t *)memory)[DATA + i] == round;
+        atomic_fetch_add(&meet->wrong, !whole);
+        atomic_store(&meet->seen, round);
+    }
+    await(&meet->a_there, 2);
+    nic_side_close(&b);
+    _exit(0);
+}
+
+/* A reader in another process sees the flag before the data, while the sender does nothing. */
+static void test_reader_in_another_process(void **state)
+{
+    enum { ROUNDS = 50 };
+    char name[64];
+    (void)state;
+    struct meet *meet =
+        mmap(NULL, sizeof *meet, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(meet != MAP_FAILED);
+    const struct softnic_order order = {.relaxed = true, .seed = 1};
+    struct softnic_attr attr = {.order = &order};
+    attr.port_name = nic_test_port(name, sizeof name, "order-read");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        watch(meet, &attr, ROUNDS);
+    static uint8_t memory[BYTES];
+    struct nic_side a;
+    nic_side_open(&a, &attr, memory);
+    meet->a = nic_side_address(&a);
+    atomic_store(&meet->a_there, 1);
+    await(&meet->b_there, 1);
+    nic_side_connect(&a, &meet->b);
+    await(&meet->b_there, 2);
+    for (int round = 1; round <= ROUNDS; round++) {
+        memset(memory, round, sizeof memory);
+        post(&a, &meet->b, IBV_WR_RDMA_WRITE, DATA, DATA, DATA_BYTES, 0);
+        post(&a, &meet->b, IBV_WR_RDMA_WRITE, FLAG, FLAG, FLAG_BYTES, IBV_SEND_SIGNALED);
+        await(&meet->seen, round);
+        look_until_done(&a);
+    }
+    atomic_store(&meet->a_there, 2);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    nic_side_close(&a);
+    print_message("%d of %d rounds were seen in the wrong order\n", atomic_load(&meet->wrong),
+                  ROUNDS);
+    assert_true(atomic_load(&meet->wrong) > 0);
+    munmap(meet, sizeof *meet);
+}
+
 /* Where the same protocols run on a strict port nothing is to be seen. */
 static void test_strict(void **state)
 {
@@ -411,7 +501,8 @@ static void test_settings(void **state)
     assert_non_null(strstr(error, "another order"));
     assert_int_equal(softnic_close_device(context), 0);
     attr.order = NULL;
-    static const char *const bad[] = {"relaxed", "relaxed,", "relaxed,x", "relaxed,1x", "lax"};
+    static const char *const bad[] = {
+        "relaxed", "relaxed-qps", "relaxed-qps,-1", "relaxed,", "relaxed,x", "relaxed,1x", "lax"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         setenv("SOFTNIC_ORDER", bad[i], 1);
         assert_null(softnic_open_port(&attr));
@@ -435,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_same_seed_same_order),
         cmocka_unit_test(test_promises),
         cmocka_unit_test(test_no_fence),
+        cmocka_unit_test(test_reader_in_another_process),
         cmocka_unit_test(test_on_time),
         cmocka_unit_test(test_settings),
     };

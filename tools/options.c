@@ -61,7 +61,7 @@ static const struct argp_option options[] = {
      .doc = "Shape softnic's wire: start-up time, time between messages, 1e9 bytes per second"},
     {.name = "order",
      .key = OPTION_ORDER,
-     .arg = "strict|relaxed,SEED",
+     .arg = "strict|relaxed,SEED|relaxed-qps,SEED",
      .doc = "Order in which bytes land on softnic: as on one path, or any that the seed picks"},
     {.name = "port-per-rank",
      .key = OPTION_PORT_PER_RANK,
@@ -166,7 +166,9 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         return 0;
     case OPTION_ORDER:
         if (sstar_order_parse(arg, &config->order))
-            argp_error(state, "--order takes strict, or relaxed,SEED with a whole number, not '%s'",
+            argp_error(state,
+                       "--order takes strict, relaxed,SEED or relaxed-qps,SEED with a whole "
+                       "number, not '%s'",
                        arg);
         return 0;
     case OPTION_PORT_PER_RANK:

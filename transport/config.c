@@ -76,7 +76,7 @@ int sstar_order_parse(const char *text, struct sstar_order *order)
     struct softnic_order read = {0};
     if (softnic_read_order(text, &read) != 0)
         return -EINVAL;
-    *order = (struct sstar_order){read.relaxed, read.seed};
+    *order = (struct sstar_order){read.relaxed, read.keep_qps, read.seed};
     return 0;
 }
 
@@ -146,7 +146,8 @@ static const struct setting settings[CONFIG_SETTINGS] = {
                       "node (the ranks of a node share a softnic port) or rank (one each)"},
     [CONFIG_WIRE] = {"SSTAR_WIRE", read_wire,
                      "ALPHA_US,GAP_US,BETA_GBPS, three numbers, the last above 0; 0,0,0: unshaped"},
-    [CONFIG_ORDER] = {"SSTAR_ORDER", read_order, "strict, or relaxed,SEED with a whole number"},
+    [CONFIG_ORDER] = {"SSTAR_ORDER", read_order,
+                      "strict, relaxed,SEED or relaxed-qps,SEED with a whole number"},
     [CONFIG_IB_HCA] = {"SSTAR_IB_HCA", read_ib_hca,
                        "the name of a device, of at most 63 characters, or softnic"},
     [CONFIG_IB_GID_INDEX] = {"SSTAR_IB_GID_INDEX", read_gid_index,
@@ -164,7 +165,8 @@ static const struct setting settings[CONFIG_SETTINGS] = {
 void order_text(const struct sstar_order *order, char *text, size_t size)
 {
     if (order->relaxed)
-        snprintf(text, size, "relaxed,%llu", (unsigned long long)order->seed);
+        snprintf(text, size, "relaxed%s,%llu", order->keep_qps ? "-qps" : "",
+                 (unsigned long long)order->seed);
     else
         snprintf(text, size, "strict");
 }

@@ -6,13 +6,11 @@
 #define SSTAR_TRANSPORT_DEVICE_H
 
 #include "transport/gid.h"
+#include "transport/ordering.h"
 #include "transport/transport.h"
 #include "transport/verbs.h"
 
 struct connector;
-
-/* How the receiver learns that something has arrived. */
-enum arrival { ARRIVAL_IN_MEMORY, ARRIVAL_BY_COMPLETION };
 
 struct device {
     const struct verbs *verbs;
@@ -31,6 +29,7 @@ struct device {
     struct gid_entry gids[GID_USABLE]; /* what links choose from, best first */
     int n_gids;
     uint32_t max_inline; /* bytes that a queue pair of ours takes inline */
+    enum ordering gives; /* the order in which bytes land */
     enum arrival arrival;
     bool has_wr_api;       /* ibv_wr_* may be used */
     bool coherent_atomics; /* the NIC's atomics and the CPU's may meet on one word */

@@ -75,6 +75,7 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
     /* No NIC promises in which order the bytes of a write land. SoftRoCE copies a packet with the
      * kernel's memcpy, which on some processors begins at the end: seen as a message whose last
      * bytes were there before its first. */
+    device->gives = ORDERING_COMPLETIONS;
     device->arrival = ARRIVAL_BY_COMPLETION;
     snprintf(device->name, sizeof device->name, "%s", name);
     snprintf(device->why, sizeof device->why,

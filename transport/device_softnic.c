@@ -32,6 +32,7 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     const struct sstar_wire *given = &world->config.wire;
     struct softnic_wire wire = {given->alpha_us, given->gap_us, given->beta_gbps};
     const struct softnic_order order = {.relaxed = world->config.order.relaxed,
+                                        .keep_qps = world->config.order.keep_qps,
                                         .seed = world->config.order.seed};
     struct softnic_attr attr = {.port_name = name,
                                 .wire = &wire,
@@ -47,7 +48,10 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     device->wire = *given;
     bool shaped = given->alpha_us > 0 || given->gap_us > 0 || given->beta_gbps > 0;
     device->device_class = shaped ? "softnic-shaped" : "softnic";
-    device->arrival = shaped || order.relaxed ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
+    device->gives = order.relaxed && !order.keep_qps ? ORDERING_COMPLETIONS : ORDERING_QUEUE_PAIR;
+    /* On a shaped wire memory shows what is not due yet. */
+    bool by_completion = shaped || device->gives < ordering_of_arrival(ARRIVAL_IN_MEMORY);
+    device->arrival = by_completion ? ARRIVAL_BY_COMPLETION : ARRIVAL_IN_MEMORY;
     device->coherent_atomics = device->has_wr_api = true;
     snprintf(device->name, sizeof device->name, "softnic");
     snprintf(device->why, sizeof device->why, "%s",

@@ -140,6 +140,11 @@ static int device_prepare(struct sstar_links *links)
     if (err)
         return err;
     links->arrival = links->device->arrival;
+    if (links->device->gives < ordering_of_arrival(links->arrival))
+        return world_fail(links->world, -EPROTO,
+                          "links: device %s lands bytes in no order that memory could be looked at "
+                          "for; arrival must be learnt by completion",
+                          links->device->name);
     links->region = memory_region(links->world, links->memory, 1, &err);
     if (err)
         return err;

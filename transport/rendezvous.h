@@ -40,8 +40,9 @@ struct hello {
     int32_t queue_pairs;
     uint32_t port_per_rank;
     uint32_t reserved;
-    uint64_t wire[3]; /* the bits of three doubles: alpha_us, gap_us, beta_gbps */
-    uint64_t order_relaxed, order_seed;
+    uint64_t wire[3];       /* the bits of three doubles: alpha_us, gap_us, beta_gbps */
+    uint64_t order_relaxed; /* 1; 3: keep_qps */
+    uint64_t order_seed;
 };
 _Static_assert(sizeof(struct hello) == 288, "the layout on the wire");
 

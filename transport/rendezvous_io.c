@@ -168,7 +168,7 @@ void hello_fill(struct hello *hello, const struct sstar_config *config)
     memcpy(&hello->wire[0], &config->wire.alpha_us, sizeof(uint64_t));
     memcpy(&hello->wire[1], &config->wire.gap_us, sizeof(uint64_t));
     memcpy(&hello->wire[2], &config->wire.beta_gbps, sizeof(uint64_t));
-    hello->order_relaxed = config->order.relaxed;
+    hello->order_relaxed = config->order.relaxed | (uint64_t)config->order.keep_qps << 1;
     hello->order_seed = config->order.seed;
 }
 
@@ -193,8 +193,8 @@ static bool settings_differ(const struct hello *a, const struct hello *b, char *
         wire_text(a, mine, sizeof(mine));
         wire_text(b, theirs, sizeof(theirs));
     } else if (a->order_relaxed != b->order_relaxed || a->order_seed != b->order_seed) {
-        struct sstar_order ours = {a->order_relaxed != 0, a->order_seed};
-        struct sstar_order others = {b->order_relaxed != 0, b->order_seed};
+        struct sstar_order ours = {a->order_relaxed != 0, a->order_relaxed == 3, a->order_seed};
+        struct sstar_order others = {b->order_relaxed != 0, b->order_relaxed == 3, b->order_seed};
         variable = "SSTAR_ORDER";
         order_text(&ours, mine, sizeof(mine));
         order_text(&others, theirs, sizeof(theirs));

@@ -35,6 +35,8 @@ struct sstar_wire {
  * that adaptive routing and relaxed PCIe ordering allow. */
 struct sstar_order {
     bool relaxed;
+    bool keep_qps; /* with relaxed: the messages of one queue pair keep their order, and the last
+                      word of each lands last */
     uint64_t seed;
 };
 
@@ -67,7 +69,7 @@ struct sstar_config {
     int ranks_per_node; /* SSTAR_RANKS_PER_NODE: virtual nodes of so many ranks; 0: real nodes */
     bool port_per_rank; /* SSTAR_PORTS=node|rank: ranks of a node share a softnic port, or not */
     struct sstar_wire wire;   /* SSTAR_WIRE=ALPHA_US,GAP_US,BETA_GBPS */
-    struct sstar_order order; /* SSTAR_ORDER=strict|relaxed,SEED */
+    struct sstar_order order; /* SSTAR_ORDER=strict|relaxed,SEED|relaxed-qps,SEED */
     /* SSTAR_IB_HCA: a device's name, "softnic", or "" for automatic; of a list "a,b,.." of n names
      * rank r takes entry r mod n */
     char ib_dev[64];
@@ -93,7 +95,8 @@ struct sstar_config {
 /* Fill `config` from the environment. -EINVAL with a sentence in `error` for a value that cannot be
  * meant (which variable, what it held, what it takes). */
 SSTAR_API int sstar_config_init(struct sstar_config *config, char *error, size_t error_size);
-/* The order that a text means: "strict" or "relaxed,SEED", a whole number. 0 or -EINVAL. */
+/* The order that a text means: "strict", "relaxed,SEED" or "relaxed-qps,SEED", a whole number. 0 or
+ * -EINVAL. */
 SSTAR_API int sstar_order_parse(const char *text, struct sstar_order *order);
 /* Number of settings, and the i-th as text: its variable, value and origin ("default", the name of
  * the variable it was read from, or "caller" if it was changed since). */

@@ -139,7 +139,7 @@ static enum outcome take_wire(struct qp *qp, struct work *work)
     work->due_ns = qp->last_due_ns; /* 0, unless the wire was shaped a moment ago */
     if (__builtin_expect(nic_plain(qp->ctx->meeting) && nic_plain(qp->peer->meeting), 1))
         return DONE;
-    bool late = ((qp->ctx->order | qp->peer->order) & (PORT_RELAXED | PORT_ON_TIME)) != 0;
+    bool late = ((qp->ctx->order | qp->peer->order) & PORT_LATE) != 0;
     if (!nic_shaped(qp->ctx->meeting) && !nic_shaped(qp->peer->meeting))
         return late && nic_late_launch(qp, work) ? LATE : DONE;
     uint64_t wake;

@@ -23,9 +23,13 @@ void nic_late_init(struct ctx *ctx)
     pthread_cond_init(&ctx->late.come, NULL);
 }
 
+/* Of both ports: what either leaves open is open. */
 static uint32_t order_of(const struct qp *qp)
 {
-    return qp->ctx->order | qp->peer->order;
+    uint32_t own = qp->ctx->order, far = qp->peer->order;
+    bool open = (own & (PORT_RELAXED | PORT_KEEP_QPS)) == PORT_RELAXED ||
+                (far & (PORT_RELAXED | PORT_KEEP_QPS)) == PORT_RELAXED;
+    return ((own | far) & PORT_LATE) | (open ? 0 : PORT_KEEP_QPS);
 }
 
 static void keep(struct ctx *ctx, struct late_op *op)
@@ -92,17 +96,18 @@ static bool is_due(const struct late_op *op, uint64_t now)
     return (order_of(op->qp) & PORT_ON_TIME) == 0 || op->due_ns <= now;
 }
 
-/* A READ or an atomic sees everything before it; a fenced message is behind all of those. */
+/* A READ or an atomic sees everything before it; a fenced message is behind all of those. Where
+ * queue pairs are kept in order everything is behind what was before it. */
 static bool may_land(const struct late_op *op, uint64_t now)
 {
-    bool relaxed = (order_of(op->qp) & PORT_RELAXED) != 0;
+    bool kept = (order_of(op->qp) & PORT_KEEP_QPS) != 0;
     bool fenced = (op->wqe.flags & IBV_SEND_FENCE) != 0;
     if (!is_due(op, now))
         return false;
-    if (relaxed && late_is_put(op) && !fenced)
+    if (!kept && late_is_put(op) && !fenced)
         return true;
     for (const struct late_op *at = op->qp->late_first; at != op; at = at->next_of_qp) {
-        if (at->left != 0 && (!relaxed || !late_is_put(op) || !late_is_put(at)))
+        if (at->left != 0 && (kept || !late_is_put(op) || !late_is_put(at)))
             return false;
     }
     return true;
@@ -117,9 +122,11 @@ static void land_random(struct ctx *ctx, uint64_t now)
         op = op->next;
     if (op->left == 0 || !may_land(op, now))
         return;
-    uint64_t piece = late_random(&late->random) % op->pieces;
+    /* The last piece by itself, or among the others. */
+    bool last_last = (order_of(op->qp) & PORT_KEEP_QPS) != 0 && (op->left & (op->left - 1)) != 0;
+    uint64_t pieces = op->pieces - last_last, piece = late_random(&late->random) % pieces;
     while ((op->left >> piece & 1) == 0)
-        piece = (piece + 1) % op->pieces;
+        piece = (piece + 1) % pieces;
     late_land(op, (unsigned)piece, false);
 }
 

@@ -52,7 +52,7 @@ struct peer {
     bool forbidden; /* process_vm_* was refused once, and we said so */
     _Atomic uint32_t dead;
     _Atomic uint64_t asked_tick; /* when we last asked whether it is alive */
-    uint32_t order;              /* PORT_RELAXED and PORT_ON_TIME of its port */
+    uint32_t order;              /* PORT_ORDER of its port's mode */
     struct meeting *meeting;
     bool own_meeting; /* meeting is the context's, not to be unmapped here */
     struct member *member;
@@ -96,7 +96,7 @@ struct ctx {
     uint64_t (*now_ns)(void *clock);
     void *clock;
     bool clock_is_handed;
-    uint32_t order; /* PORT_RELAXED and PORT_ON_TIME of our port */
+    uint32_t order; /* PORT_ORDER of our port's mode */
     struct late late;
     const uint8_t *alive; /* a page that is wiped in a child: 0 after fork */
     int async_wfd;

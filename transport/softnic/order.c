@@ -7,18 +7,21 @@
 
 int softnic_read_order(const char *text, struct softnic_order *order)
 {
+    const char *seed_text = strchr(text, ',');
+    bool keep_qps = strncmp(text, "relaxed-qps,", 12) == 0;
+    bool relaxed = keep_qps || strncmp(text, "relaxed,", 8) == 0;
     uint64_t seed = 0;
-    bool relaxed = strncmp(text, "relaxed,", 8) == 0;
     if (relaxed) {
         char *end;
         errno = 0;
-        seed = strtoull(text + 8, &end, 10);
-        if (text[8] < '0' || text[8] > '9' || *end != '\0' || errno != 0)
+        seed = strtoull(++seed_text, &end, 10);
+        if (*seed_text < '0' || *seed_text > '9' || *end != '\0' || errno != 0)
             return EINVAL;
     } else if (strcmp(text, "strict") != 0) {
         return EINVAL;
     }
     order->relaxed = relaxed;
+    order->keep_qps = keep_qps;
     order->seed = seed;
     return 0;
 }
@@ -47,6 +50,8 @@ void nic_order_store(struct meeting *meeting, const struct softnic_order *order)
     atomic_store(&meeting->order_seed, order->seed);
     if (order->relaxed)
         atomic_fetch_or(&meeting->mode, PORT_RELAXED);
+    if (order->relaxed && order->keep_qps)
+        atomic_fetch_or(&meeting->mode, PORT_KEEP_QPS);
     if (order->on_time)
         atomic_fetch_or(&meeting->mode, PORT_ON_TIME);
 }
@@ -55,6 +60,7 @@ void nic_order_load(const struct meeting *meeting, struct softnic_order *order)
 {
     uint32_t mode = atomic_load(&meeting->mode);
     order->relaxed = (mode & PORT_RELAXED) != 0;
+    order->keep_qps = (mode & PORT_KEEP_QPS) != 0;
     order->on_time = (mode & PORT_ON_TIME) != 0;
     order->seed = atomic_load(&meeting->order_seed);
 }

@@ -104,7 +104,7 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
         meeting = ctx->meeting;
     }
     peer->meeting = meeting;
-    peer->order = atomic_load(&meeting->mode) & (PORT_RELAXED | PORT_ON_TIME);
+    peer->order = atomic_load(&meeting->mode) & PORT_ORDER;
     if (peer->member == NULL)
         return false;
     peer->pidfd = (int)syscall(SYS_pidfd_open, peer->pid, 0); /* -1: /proc must do */

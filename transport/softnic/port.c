@@ -130,21 +130,23 @@ static int settle_order(struct ctx *ctx, struct meeting *meeting, const struct s
     if (given)
         order = *attr->order;
     else if (nic_order_env(&order, &given) != 0) {
-        nic_error(ctx, "SOFTNIC_ORDER takes strict or relaxed,SEED, a whole number, and "
+        nic_error(ctx, "SOFTNIC_ORDER takes strict, relaxed,SEED or relaxed-qps,SEED, and "
                        "SOFTNIC_PLACE early or on-time");
         return EINVAL;
     }
     if (first)
         nic_order_store(meeting, &order);
     nic_order_load(meeting, &there);
-    if (given && (there.relaxed != order.relaxed || there.on_time != order.on_time ||
-                  there.seed != order.seed)) {
-        nic_error(ctx, "port %s is open with another order (%s, seed %llu, placing %s)",
+    if (given &&
+        (there.relaxed != order.relaxed || there.on_time != order.on_time ||
+         there.keep_qps != (order.relaxed && order.keep_qps) || there.seed != order.seed)) {
+        nic_error(ctx, "port %s is open with another order (%s%s, seed %llu, placing %s)",
                   ctx->port_name, there.relaxed ? "relaxed" : "strict",
-                  (unsigned long long)there.seed, there.on_time ? "on time" : "early");
+                  there.keep_qps ? "-qps" : "", (unsigned long long)there.seed,
+                  there.on_time ? "on time" : "early");
         return EBUSY;
     }
-    ctx->order = (there.relaxed ? PORT_RELAXED : 0) | (there.on_time ? PORT_ON_TIME : 0);
+    ctx->order = atomic_load(&meeting->mode) & PORT_ORDER;
     ctx->late.random = there.seed ^ (uint64_t)ctx->ip << 32;
     return 0;
 }

@@ -27,8 +27,15 @@ enum {
     PORT_NAME_MAX = 63,
 };
 
-/* What makes a port take the long way. The last two are settled when it is made. */
-enum port_mode { PORT_SHAPED = 1, PORT_RELAXED = 2, PORT_ON_TIME = 4 };
+/* What makes a port take the long way. All but the first are settled when it is made. */
+enum port_mode {
+    PORT_SHAPED = 1,
+    PORT_RELAXED = 2,
+    PORT_ON_TIME = 4,
+    PORT_KEEP_QPS = 8,
+    PORT_LATE = PORT_RELAXED | PORT_ON_TIME,
+    PORT_ORDER = PORT_LATE | PORT_KEEP_QPS,
+};
 
 struct meeting_member {
     _Atomic uint32_t live; /* this and the rest: written under flock */

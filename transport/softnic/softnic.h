@@ -45,23 +45,29 @@ struct softnic_wire {
  * Eight bytes that are aligned stay together. What is chosen follows from the seed and the order
  * of the calls; those who neither post nor poll are moved on by a thread, within a millisecond.
  *
+ * Relaxed, but keeping queue pairs in order (keep_qps): messages of one queue pair land one after
+ * the other, each with its last word last; its other pieces, and messages of different queue pairs,
+ * change places. This is all that looking at memory may ask of a device.
+ *
  * On time: bytes are put in place when they are due on a shaped wire, and not before, so that who
  * watches memory sees its delay too; a thread does it where nobody polls at that moment.
  * No thread runs where a clock was handed: whoever hands it polls.
  */
 struct softnic_order {
     bool relaxed;
+    bool keep_qps; /* with relaxed */
     bool on_time;
     uint64_t seed;
 };
 
-/* The order that a text means: strict, or relaxed,SEED. 0 or EINVAL; on_time is left as it is. */
+/* The order that a text means: strict, relaxed,SEED or relaxed-qps,SEED (keep_qps). 0 or EINVAL;
+ * on_time is left as it is. */
 int softnic_read_order(const char *text, struct softnic_order *order);
 
 struct softnic_attr {
     const char *port_name;             /* NULL: "softnic0"; at most 63 bytes of [A-Za-z0-9._-] */
     const struct softnic_wire *wire;   /* NULL: from SOFTNIC_ALPHA_US, _GAP_US, _BETA_GBPS */
-    const struct softnic_order *order; /* NULL: from SOFTNIC_ORDER=strict|relaxed,SEED and
+    const struct softnic_order *order; /* NULL: from SOFTNIC_ORDER and
                                           SOFTNIC_PLACE=early|on-time */
     uint64_t (*now_ns)(void *clock);   /* NULL: CLOCK_MONOTONIC. All openers must agree. */
     void *clock;
