@@ -174,7 +174,7 @@ void sstar_allreduce_close(struct sstar_allreduce *plan)
 static int run_check(struct sstar_world *world, const void *send, const void *recv, size_t count,
                      enum sstar_type type, enum sstar_op op)
 {
-    if ((unsigned)type >= REDUCE_TYPES || (unsigned)op >= REDUCE_OPS)
+    if ((unsigned)type >= SSTAR_TYPES || (unsigned)op >= SSTAR_OPS)
         return report_set(&world->report, -EINVAL, "allreduce: there is no type %d or operation %d",
                           (int)type, (int)op);
     if (count > (size_t)1 << 48 || (count && (!send || !recv)))
@@ -190,15 +190,19 @@ int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send, void *re
     int err = world->failed ? world->failed : run_check(world, send, recv, count, type, op);
     if (err || count == 0)
         return err;
+    const struct reduce_row *row = &plan->kernels->kernels[type];
     struct node_job job = {
         .send = send,
         .recv = recv,
         .count = count,
         .element_bytes = sstar_type_bytes(type),
-        .kernel = plan->kernels->kernels[type][op],
-        .signature = (uint32_t)(count * 0x9e3779b1u ^ count >> 32) * 16 + (uint32_t)type * 4 + op,
+        .kernel = row->op[op],
+        .signature = (uint32_t)(count * 0x9e3779b1u ^ count >> 32) * 128 + (uint32_t)type * 8 + op,
     };
-    return plan->local_only ? node_all_reduce(&plan->node, &job) : execute_schedule(plan, &job);
+    err = plan->local_only ? node_all_reduce(&plan->node, &job) : execute_schedule(plan, &job);
+    if (!err && op == SSTAR_AVG)
+        row->divide(recv, count, (uint32_t)world->size);
+    return err;
 }
 
 static void close_cached(struct sstar_world *world)
@@ -225,7 +229,7 @@ int sstar_allreduce_price(const struct sstar_allreduce *plan, size_t count, enum
                           const struct sstar_cost *cost, double *us)
 {
     struct sstar_world *world = plan->world;
-    if ((unsigned)type >= REDUCE_TYPES)
+    if ((unsigned)type >= SSTAR_TYPES)
         return report_set(&world->report, -EINVAL, "allreduce: there is no type %d", (int)type);
     struct sstar_allreduce own = *plan; /* what it learns about slices is not kept */
     struct schedule_shape shape = plan_shape(&own, count, sstar_type_bytes(type));

@@ -45,14 +45,30 @@ SSTAR_API int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *c
 
 /* ---- AllReduce ----------------------------------------------------------------------------- */
 
-enum sstar_type { SSTAR_FLOAT32, SSTAR_FLOAT64, SSTAR_INT32, SSTAR_INT64 };
-enum sstar_op { SSTAR_SUM, SSTAR_MIN, SSTAR_MAX };
+enum sstar_type {
+    SSTAR_FLOAT32,
+    SSTAR_FLOAT64,
+    SSTAR_INT32,
+    SSTAR_INT64,
+    SSTAR_FLOAT16,
+    SSTAR_BFLOAT16,
+    SSTAR_FLOAT8_E4M3, /* OCP 8-bit floating point 1.0 */
+    SSTAR_FLOAT8_E5M2,
+    SSTAR_INT8,
+    SSTAR_INT16,
+    SSTAR_UINT8,
+    SSTAR_UINT32,
+    SSTAR_UINT64
+};
+/* An average is the sum, divided once at the end by the number of ranks; integers towards zero. */
+enum sstar_op { SSTAR_SUM, SSTAR_MIN, SSTAR_MAX, SSTAR_PROD, SSTAR_AVG };
+enum { SSTAR_TYPES = SSTAR_UINT64 + 1, SSTAR_OPS = SSTAR_AVG + 1 };
 /* AUTO: hierarchical when a node has more than one rank, else ring. */
 enum sstar_algorithm { SSTAR_AUTO, SSTAR_RING, SSTAR_HIERARCHICAL };
 
 SSTAR_API size_t sstar_type_bytes(enum sstar_type type);
 SSTAR_API const char *
-sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "int64" */
+sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "half", .. */
 SSTAR_API const char *sstar_op_name(enum sstar_op op);
 SSTAR_API const char *sstar_algorithm_name(enum sstar_algorithm algorithm);
 

@@ -101,7 +101,7 @@ static int time_node_steps(struct sstar_allreduce *plan, int steps, double *us)
                            .recv = &sum,
                            .count = 1,
                            .element_bytes = sizeof one,
-                           .kernel = plan->kernels->kernels[SSTAR_INT64][SSTAR_SUM]};
+                           .kernel = plan->kernels->kernels[SSTAR_INT64].op[SSTAR_SUM]};
     int err = sstar_fast_barrier(plan->world);
     uint64_t begin = clock_ns();
     if (!err && steps == 1)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The arithmetic of AllReduce: destination = a op b, element by element.
+ * The arithmetic of reductions: destination = a op b, element by element.
  *
  * Any alignment. The destination may be a or b, otherwise they do not overlap. min and max: a NaN
- * in either gives NaN, -0 is less than +0. Integer sums wrap.
+ * in either gives NaN, -0 is less than +0. Integer sums and products wrap. Short floats
+ * (short_float.h) are added and multiplied as float32 and rounded once.
  */
 #ifndef SSTAR_COLLECTIVES_REDUCE_H
 #define SSTAR_COLLECTIVES_REDUCE_H
@@ -11,13 +12,19 @@
 #include "collectives/collectives.h"
 
 typedef void reduce_kernel(void *destination, const void *a, const void *b, size_t count);
+/* Each element of `memory` over `by`; integers towards zero. */
+typedef void reduce_divide(void *memory, size_t count, uint32_t by);
 
-enum { REDUCE_TYPES = 4, REDUCE_OPS = 3 };
+/* What a type can do. The kernel of an average is that of a sum; the sum is then divided, once. */
+struct reduce_row {
+    reduce_kernel *op[SSTAR_OPS];
+    reduce_divide *divide;
+};
 
 /* One set of kernels for each instruction set that this build has, the plainest first. */
 struct reduce_set {
     const char *name;
-    reduce_kernel *kernels[REDUCE_TYPES][REDUCE_OPS];
+    struct reduce_row kernels[SSTAR_TYPES];
 };
 
 /* How many sets this machine can run; set i < that. */

@@ -5,6 +5,7 @@
  * SSTAR_TEST_FULL=1 takes them all.
  */
 #include "collectives/collectives.h"
+#include "collectives/element.h"
 #include "tests/ranks.h"
 
 #include <errno.h>
@@ -23,60 +24,7 @@ static uint64_t run_seed(void)
 }
 
 static const size_t counts[] = {0, 1, 2, 7, 1023, 65537, 1 << 20};
-enum { COUNTS = 7, TYPES = 4, OPS = 3, CASES = COUNTS * TYPES * OPS * 2 };
-
-/* Small whole numbers: sums are exact in every type, so there is one right answer. Which rank has
- * the least and the greatest changes from element to element. */
-static int base_of(size_t i, uint32_t salt)
-{
-    return (int)((i * 2654435761u + salt) >> 3 & 63) - 31;
-}
-
-static int value_of(int rank, int size, size_t i, uint32_t salt)
-{
-    return base_of(i, salt) + 7 * (int)(((size_t)rank + i) % (size_t)size);
-}
-
-static int right_value(int size, size_t i, uint32_t salt, enum sstar_op op)
-{
-    int base = base_of(i, salt);
-    return op == SSTAR_SUM   ? size * base + 7 * size * (size - 1) / 2
-           : op == SSTAR_MIN ? base
-                             : base + 7 * (size - 1);
-}
-
-static void put_value(void *vector, size_t i, enum sstar_type type, int value)
-{
-    switch (type) {
-    case SSTAR_FLOAT32:
-        ((float *)vector)[i] = (float)value;
-        break;
-    case SSTAR_FLOAT64:
-        ((double *)vector)[i] = value;
-        break;
-    case SSTAR_INT32:
-        ((int32_t *)vector)[i] = value;
-        break;
-    case SSTAR_INT64:
-        ((int64_t *)vector)[i] = value;
-        break;
-    }
-}
-
-static bool has_value(const void *vector, size_t i, enum sstar_type type, int value)
-{
-    switch (type) {
-    case SSTAR_FLOAT32:
-        return ((const float *)vector)[i] == (float)value;
-    case SSTAR_FLOAT64:
-        return ((const double *)vector)[i] == value;
-    case SSTAR_INT32:
-        return ((const int32_t *)vector)[i] == value;
-    case SSTAR_INT64:
-        return ((const int64_t *)vector)[i] == value;
-    }
-    return false;
-}
+enum { COUNTS = 7, TYPES = SSTAR_TYPES, OPS = SSTAR_OPS, CASES = COUNTS * TYPES * OPS * 2 };
 
 /* One AllReduce of `count` elements. memory: two bits, whether send and recv are from sstar_alloc.
  */
@@ -101,15 +49,18 @@ static int try_one(struct sstar_world *world, struct sstar_allreduce *plan, cons
     void *recv = buffers->recv[one->memory >> 1 & 1];
     void *send = one->in_place ? recv : buffers->send[one->memory & 1];
     for (size_t i = 0; i < one->count; i++)
-        put_value(send, i, one->type, value_of(rank, size, i, one->salt));
+        element_set(send, i, one->type,
+                    element_of_rank(rank, size, i, one->salt, one->type, one->op));
     memset((char *)recv + bytes, 0x5a, 8);
     int err = sstar_allreduce_run(plan, send, recv, one->count, one->type, one->op);
     if (err)
         return err;
     for (size_t i = 0; i < one->count; i++) {
-        wrong += !has_value(recv, i, one->type, right_value(size, i, one->salt, one->op));
+        wrong += element_get(recv, i, one->type) !=
+                 element_reduced(size, i, one->salt, one->type, one->op);
         if (!one->in_place)
-            wrong += !has_value(send, i, one->type, value_of(rank, size, i, one->salt));
+            wrong += element_get(send, i, one->type) !=
+                     element_of_rank(rank, size, i, one->salt, one->type, one->op);
     }
     for (int i = 0; i < 8; i++)
         wrong += ((char *)recv)[bytes + (size_t)i] != 0x5a;
@@ -282,12 +233,14 @@ static int leave_the_wire(struct sstar_world *world, void *argument)
     int err = sstar_allreduce_open(world, &attr, &plan), bad = 0;
     for (size_t count = 100; !err && count <= most; count = count * 17 / 10) {
         for (size_t i = 0; i < count; i++)
-            numbers[i] = value_of(sstar_rank(world), sstar_size(world), i, 7);
+            numbers[i] =
+                element_of_rank(sstar_rank(world), sstar_size(world), i, 7, SSTAR_INT32, SSTAR_SUM);
         err = sstar_allreduce_run(plan, numbers, numbers, count, SSTAR_INT32, SSTAR_SUM);
         if (!err)
             err = sstar_barrier(world);
         for (size_t i = 0; i < count; i++)
-            bad += numbers[i] != right_value(sstar_size(world), i, 7, SSTAR_SUM);
+            bad +=
+                numbers[i] != (int)element_reduced(sstar_size(world), i, 7, SSTAR_INT32, SSTAR_SUM);
     }
     if (err)
         ranks_complain(world, __FILE__, __LINE__, strerror(-err));
@@ -415,8 +368,8 @@ static int edges(struct sstar_world *world, void *argument)
         return err;
     bad += sstar_allreduce(world, NULL, NULL, 0, SSTAR_INT64, SSTAR_SUM) != 0;
     bad += sstar_allreduce(world, NULL, &sum, 1, SSTAR_INT64, SSTAR_SUM) != -EINVAL;
-    bad += sstar_allreduce(world, &mine, &sum, 1, (enum sstar_type)9, SSTAR_SUM) != -EINVAL;
-    bad += sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, (enum sstar_op)9) != -EINVAL;
+    bad += sstar_allreduce(world, &mine, &sum, 1, (enum sstar_type)SSTAR_TYPES, SSTAR_SUM) != -EINVAL;
+    bad += sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, (enum sstar_op)SSTAR_OPS) != -EINVAL;
 
     struct sstar_allreduce *plan;
     struct sstar_allreduce_attr attr = {.slice_bytes = 7};

@@ -19,8 +19,8 @@ refused() { # PATTERN ARGUMENT...: usage, with a sentence that says what is take
     grep -qE -- "$pattern" "$work/output" || fail "allreduce $*: no '$pattern' in: $(cat "$work/output")"
 }
 refused '--algorithm takes names from: auto, ring, hierarchical, all' --algorithm tree
-refused '-d takes names from: float, double, int32, int64, all' -d half
-refused '-o takes names from: sum, min, max, all' -o prod
+refused '-d takes names from: float, double, int32, int64, half, bfloat16, fp8_e4m3, fp8_e5m2, int8, int16, uint8, uint32, uint64, all' -d quad
+refused '-o takes names from: sum, min, max, prod, avg, all' -o xor
 refused '-b takes a size' -b many
 refused '-e 8 is less than -b 16' -b 16 -e 8
 refused '-f takes a whole number from 2' -f 1
@@ -50,7 +50,7 @@ measure 2 --ranks 1 -b 8 -e 8
 measure 6 --ranks 2 -b 8 -e 128
 grep -q '"predicted_us": null' "$work/record.json" || fail "one node has no price"
 measure 4 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
-measure 48 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm all
+measure 260 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm all
 for key in predicted_us wire_us overhead_us; do
     grep -q "\"$key\": [0-9]" "$work/record.json" || fail "across nodes there is a price, $key"
 done

@@ -18,11 +18,12 @@ static const struct argp_option options[] = {
     {.name = "iters", .key = 'n', .arg = "N", .doc = "Iterations; the median counts (20)"},
     {.name = "warmup_iters", .key = 'w', .arg = "N", .doc = "Iterations before (5)"},
     {.name = "check", .key = 'c', .arg = "0|1", .doc = "Check the results of each size (1)"},
-    {.name = "op", .key = 'o', .arg = "LIST", .doc = "sum, min, max or all (sum)"},
+    {.name = "op", .key = 'o', .arg = "LIST", .doc = "sum, prod, min, max, avg or all (sum)"},
     {.name = "datatype",
      .key = 'd',
      .arg = "LIST",
-     .doc = "float, double, int32, int64 or all (float)"},
+     .doc = "float, double, half, bfloat16, fp8_e4m3, fp8_e5m2, int8, int16, int32, int64, uint8, "
+            "uint32, uint64 or all (float)"},
     {.name = "algorithm",
      .key = OPTION_ALGORITHM,
      .arg = "LIST",
@@ -133,10 +134,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->check = whole("-c", arg, 0, 1, state);
         return 0;
     case 'o':
-        choose("-o", arg, op_name, REDUCE_OPS, 0, a->ops, state);
+        choose("-o", arg, op_name, SSTAR_OPS, 0, a->ops, state);
         return 0;
     case 'd':
-        choose("-d", arg, type_name, REDUCE_TYPES, 0, a->types, state);
+        choose("-d", arg, type_name, SSTAR_TYPES, 0, a->types, state);
         return 0;
     case OPTION_ALGORITHM:
         choose("--algorithm", arg, algorithm_name, N_ALGORITHMS, SSTAR_RING, a->algorithms, state);

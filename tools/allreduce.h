@@ -13,7 +13,7 @@ struct allreduce_arguments {
     uint64_t begin_bytes, end_bytes, step_bytes; /* step 0: by the factor */
     uint32_t factor, iterations, warmup, slice_bytes;
     bool check;
-    bool types[REDUCE_TYPES], ops[REDUCE_OPS], algorithms[N_ALGORITHMS];
+    bool types[SSTAR_TYPES], ops[SSTAR_OPS], algorithms[N_ALGORITHMS];
 };
 /* Measure what is asked for; rank 0 prints and writes. 0 with the exit status, or a negative errno
  * whose sentence the world has. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* AllReduce checked and timed. */
+#include "collectives/element.h"
 #include "tools/allreduce.h"
 
 #include <errno.h>
@@ -8,60 +9,6 @@
 
 /* ---- checking -----------------------------------------------------------------------------------
  */
-
-/* Whole numbers from -15 to 15: a sum over a million ranks is exact in every type. */
-static int value_of(const struct allreduce_trial *trial, int rank, size_t i)
-{
-    uint64_t x =
-        (i + 1) * 0x9e3779b97f4a7c15u ^ ((uint64_t)rank + trial->seed) * 0xd1342543de82ef95u;
-    return (int)((x ^ x >> 29) * 0xbf58476d1ce4e5b9u >> 33) % 16 - (int)(x >> 60);
-}
-
-static int right_value(const struct allreduce_trial *trial, size_t i)
-{
-    int right = value_of(trial, 0, i);
-    for (int rank = 1; rank < sstar_size(trial->world); rank++) {
-        int value = value_of(trial, rank, i);
-        if (trial->op == SSTAR_SUM)
-            right += value;
-        else if ((trial->op == SSTAR_MIN) == (value < right))
-            right = value;
-    }
-    return right;
-}
-
-static void put_value(void *vector, size_t i, enum sstar_type type, int value)
-{
-    switch (type) {
-    case SSTAR_FLOAT32:
-        ((float *)vector)[i] = (float)value;
-        break;
-    case SSTAR_FLOAT64:
-        ((double *)vector)[i] = value;
-        break;
-    case SSTAR_INT32:
-        ((int32_t *)vector)[i] = value;
-        break;
-    case SSTAR_INT64:
-        ((int64_t *)vector)[i] = value;
-        break;
-    }
-}
-
-static bool has_value(const void *vector, size_t i, enum sstar_type type, int value)
-{
-    switch (type) {
-    case SSTAR_FLOAT32:
-        return ((const float *)vector)[i] == (float)value;
-    case SSTAR_FLOAT64:
-        return ((const double *)vector)[i] == value;
-    case SSTAR_INT32:
-        return ((const int32_t *)vector)[i] == value;
-    case SSTAR_INT64:
-        return ((const int64_t *)vector)[i] == value;
-    }
-    return false;
-}
 
 static int run(const struct allreduce_trial *trial)
 {
@@ -88,16 +35,20 @@ int allreduce_check(const struct allreduce_trial *trial, uint64_t *wrong)
 {
     char *send = trial->in_place ? trial->recv : trial->send;
     size_t bytes = trial->count * sstar_type_bytes(trial->type);
+    int size = sstar_size(trial->world);
     if (!trial->in_place)
         memset(trial->recv, 0xff, bytes); /* what is not written is seen */
     for (size_t i = 0; i < trial->count; i++)
-        put_value(send, i, trial->type, value_of(trial, sstar_rank(trial->world), i));
+        element_set(send, i, trial->type,
+                    element_of_rank(sstar_rank(trial->world), size, i, trial->seed, trial->type,
+                                    trial->op));
     int err = run(trial);
     if (err)
         return err;
     uint64_t mine = 0, sum = 0;
     for (size_t i = 0; i < trial->count; i++)
-        mine += !has_value(trial->recv, i, trial->type, right_value(trial, i));
+        mine += element_get(trial->recv, i, trial->type) !=
+                element_reduced(size, i, trial->seed, trial->type, trial->op);
     err = sum_over_ranks(trial->world, mine, &sum);
     if (!err)
         *wrong = sum;

@@ -212,8 +212,8 @@ static int measure_algorithm(struct run *run, enum sstar_algorithm algorithm)
     struct sstar_allreduce *plan = run->trial.plan;
     run->asked = algorithm;
     run->algorithm = plan->algorithm;
-    for (int type = 0; type < REDUCE_TYPES; type++)
-        for (int op = 0; !err && op < REDUCE_OPS; op++) {
+    for (int type = 0; type < SSTAR_TYPES; type++)
+        for (int op = 0; !err && op < SSTAR_OPS; op++) {
             if (!a->types[type] || !a->ops[op])
                 continue;
             run->trial.type = (enum sstar_type)type;
@@ -260,7 +260,7 @@ static int prepare(struct run *run)
     uint64_t sizes = 1;
     for (uint64_t at = a->begin_bytes; sizes < MOST_SIZES && (at = next_size(a, at, 8)) != 0;)
         sizes++;
-    run->all = (double)sizes * chosen(a->types, REDUCE_TYPES) * chosen(a->ops, REDUCE_OPS) *
+    run->all = (double)sizes * chosen(a->types, SSTAR_TYPES) * chosen(a->ops, SSTAR_OPS) *
                chosen(a->algorithms, N_ALGORITHMS);
     return err;
 }
