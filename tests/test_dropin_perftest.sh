@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# perftest, unmodified, on softnic: every test with the options that it has.
+set -euo pipefail
+# shellcheck source=tests/dropin.sh
+. "$(dirname "$0")/dropin.sh"
+need ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_send_lat ib_send_bw ib_atomic_lat ib_atomic_bw
+
+# each PROGRAM OPTIONS...: once with each of the options, -F since the processor's clock is of no
+# concern here.
+each() {
+    local program=$1 options
+    shift
+    for options in "$@"; do
+        # shellcheck disable=SC2086
+        pair "$program" -F -n 64 $options
+        # The line with the results is there, or it ended well without having run.
+        awk '/^ *#bytes/ { at = NR } at && NR > at && $1 ~ /^[0-9]+$/ { found = 1 } END { exit !found }' "$work/client" ||
+            fail "$program $options gives no result"
+    done
+}
+
+each ib_write_lat "" "-a -n 10" "-I 64 -s 64" --use_old_post_send
+each ib_write_bw "" "-a -n 10" "-q 4" -b "-l 16" "-I 64 -s 64" "-q 4 -b -l 16" --use_old_post_send
+each ib_read_lat "" "-a -n 10" -e
+each ib_read_bw "" "-a -n 10" "-q 4" -b -e "-l 16" "-q 4 -b -l 16"
+each ib_send_lat "" "-a -n 10" -e "-I 64 -s 64" --use_old_post_send
+each ib_send_bw "" "-a -n 10" "-q 4" -b -e "-l 16" "-I 64 -s 64" "-q 4 -b -l 16"
+each ib_atomic_lat "" -e "-A CMP_AND_SWAP"
+each ib_atomic_bw "" "-q 4" -b -e "-l 16" "-A CMP_AND_SWAP" "-q 4 -b -l 16"
+finish
