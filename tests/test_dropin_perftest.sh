@@ -13,19 +13,20 @@ each() {
     shift
     for options in "$@"; do
         # shellcheck disable=SC2086
-        pair "$program" -F -n 64 $options
+        pair "$program" -F -n 32 $options
         # The line with the results is there, or it ended well without having run.
         awk '/^ *#bytes/ { at = NR } at && NR > at && $1 ~ /^[0-9]+$/ { found = 1 } END { exit !found }' "$work/client" ||
             fail "$program $options gives no result"
     done
 }
 
-each ib_write_lat "" "-a -n 10" "-I 64 -s 64" --use_old_post_send
-each ib_write_bw "" "-a -n 10" "-q 4" -b "-l 16" "-I 64 -s 64" "-q 4 -b -l 16" --use_old_post_send
-each ib_read_lat "" "-a -n 10" -e
-each ib_read_bw "" "-a -n 10" "-q 4" -b -e "-l 16" "-q 4 -b -l 16"
-each ib_send_lat "" "-a -n 10" -e "-I 64 -s 64" --use_old_post_send
-each ib_send_bw "" "-a -n 10" "-q 4" -b -e "-l 16" "-I 64 -s 64" "-q 4 -b -l 16"
+each ib_write_lat "" "-a -n 5" "-I 64 -s 64" "-c UC" --use_old_post_send
+each ib_write_bw "" "-a -n 5" "-q 4" -b "-l 16" "-I 64 -s 64" "-q 4 -b -l 16" "-c UC -q 4" --use_old_post_send
+each ib_read_lat "" "-a -n 5" -e
+each ib_read_bw "" "-a -n 5" "-q 4" -b -e "-l 16" "-q 4 -b -l 16"
+each ib_send_lat "" "-a -n 5" -e "-I 64 -s 64" --use-srq "-c UC" "-c UD" --use_old_post_send
+each ib_send_bw "" "-a -n 5" "-q 4" -b -e "-l 16" "-I 64 -s 64" "-q 4 -b -l 16" --use-srq "--use-srq -q 4" \
+    "-c UC -q 4" "-c UD" "-c UD -q 4 -b -I 64 -s 64"
 each ib_atomic_lat "" -e "-A CMP_AND_SWAP"
 each ib_atomic_bw "" "-q 4" -b -e "-l 16" "-A CMP_AND_SWAP" "-q 4 -b -l 16"
 finish

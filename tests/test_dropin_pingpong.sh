@@ -10,9 +10,12 @@ rc() {
     pair ibv_rc_pingpong -g 0 -n 200 -c "$@"
 }
 
-rc
-rc -e           # sleeping on a completion channel
+for service in rc uc ud srq; do
+    pair "ibv_${service}_pingpong" -g 0 -n 200 -c
+    pair "ibv_${service}_pingpong" -g 0 -n 200 -c -e # sleeping on a completion channel
+done
 rc -N           # ibv_wr_*
+rc -t           # ibv_create_cq_ex, with the time of each completion
 rc -N -e -s 65536 -r 16
 rc -g 1 -m 4096 # by the IPv4 GID
 softnic_options=(--ports 2)

@@ -176,7 +176,8 @@ struct cq {
     uint32_t users; /* queue pairs, under ctx->lock */
     uint32_t events_given, async_given;
     uint32_t consumed;
-    uint32_t turn; /* where the last poll stopped looking */
+    uint32_t turn;            /* where the last poll stopped looking */
+    _Atomic uint32_t in_vain; /* polls since one found something */
     bool recv_first;
     struct spin lock;    /* of polling */
     struct spin ex_lock; /* from start_poll to end_poll */
