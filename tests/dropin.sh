@@ -14,7 +14,7 @@ failed=0
 # softnic PROGRAM [ARGUMENT...]: on softnic, with a deadline. A sanitizer's library goes first, and
 # what a program of others leaks is not ours.
 softnic() {
-    ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="${SOFTNIC_TEST_PRELOAD:-}" timeout -k 5 60 \
+    ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="${SOFTNIC_TEST_PRELOAD:-}" timeout -k 5 100 \
         "$build/softnic-run" "${softnic_options[@]}" "$@"
 }
 softnic_options=()
