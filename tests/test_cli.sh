@@ -124,6 +124,11 @@ for command in $measuring; do
     expect 2 '--ranks-per-node takes' "$sstar" "$command" --ranks-per-node 0
     expect 2 '--ranks-per-node 3 is more than the 2 ranks' "$sstar" "$command" --ranks 2 --ranks-per-node 3
     expect 2 '--gid-index takes' "$sstar" "$command" --gid-index=-2
+    expect 2 '--connect takes exchange or rdmacm, not .tcp.' "$sstar" "$command" --connect tcp
+    expect 2 '--traffic-class takes a whole number from 0 to 255' "$sstar" "$command" --traffic-class 256
+    expect 2 '--service-level takes a whole number from 0 to 15' "$sstar" "$command" --service-level 16
+    expect 1 'device softnic .* librdmacm does not know it; leave out --connect rdmacm' \
+        "$sstar" "$command" --ranks 2 --ranks-per-node 1 --ib-dev softnic --connect rdmacm
     expect 2 '--qp takes' "$sstar" "$command" --qp 0
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire 120,10
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire -1,10,0.1
