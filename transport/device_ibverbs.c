@@ -72,6 +72,7 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
     device->has_wr_api = !soft;
     device->port = port;
     device->device_class = soft ? "softroce" : "hardware";
+    device->ack_timeout = soft ? ACK_TIMEOUT_SOFTROCE : ACK_TIMEOUT;
     /* No NIC promises in which order the bytes of a write land. SoftRoCE copies a packet with the
      * kernel's memcpy, which on some processors begins at the end: seen as a message whose last
      * bytes were there before its first. */

@@ -5,6 +5,10 @@
 
 #include "transport/device.h"
 
+/* Half a second to notice a dead peer. SoftRoCE answers when the peer's kernel gets a core, which
+ * on a busy machine was seen to take longer: four seconds. */
+enum { ACK_TIMEOUT = 14, ACK_TIMEOUT_SOFTROCE = 17 };
+
 /* A kind of device with its table of verbs. */
 struct provider {
     const char *name;
@@ -12,7 +16,8 @@ struct provider {
     bool shapeable; /* takes config.wire */
     bool rdmacm;    /* librdmacm knows its devices */
     /* Open `wanted`, or the best there is if it is NULL. 0; -ENODEV: there is none, nothing said;
-     * other negative errno with a sentence. Sets context, port, name, class, arrival and why. */
+     * other negative errno with a sentence. Sets context, port, name, class,
+     * acknowledgement timeout, arrival and why. */
     int (*open)(struct sstar_world *world, const char *wanted, struct device *device);
     /* Append the names of what there is. */
     void (*list)(char *text, size_t size);

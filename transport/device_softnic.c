@@ -46,6 +46,7 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
                           error[0] ? error : strerror(errno));
     device->port = 1;
     device->wire = *given;
+    device->ack_timeout = ACK_TIMEOUT;
     bool shaped = given->alpha_us > 0 || given->gap_us > 0 || given->beta_gbps > 0;
     device->device_class = shaped ? "softnic-shaped" : "softnic";
     device->gives = order.relaxed && !order.keep_qps ? ORDERING_COMPLETIONS : ORDERING_QUEUE_PAIR;

@@ -13,9 +13,7 @@
 #include <endian.h>
 
 enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64 };
-/* A dead peer is noticed after 4.096 us * 2^timeout * (retries + 1): half a second; NICs that round
- * the timeout up take up to four times that. */
-enum { RC_ACK_TIMEOUT = 14, RC_RETRY_COUNT = 6, RC_RNR_RETRIES = 6 };
+enum { RC_RETRY_COUNT = 6, RC_RNR_RETRIES = 6 };
 
 /* What was asked for, for tickets and for the sentence should it fail. */
 struct rc_record {
