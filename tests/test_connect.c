@@ -70,7 +70,7 @@ static int body_attributes(struct sstar_world *world, void *arg)
                                           IBV_QP_MIN_RNR_TIMER | IBV_QP_DEST_QPN,
                                       &init) == 0);
         CHECK(attr.qp_state == IBV_QPS_RTS);
-        CHECK(attr.timeout == RC_ACK_TIMEOUT && attr.retry_cnt == RC_RETRY_COUNT);
+        CHECK(attr.timeout == links->device->ack_timeout && attr.retry_cnt == RC_RETRY_COUNT);
         CHECK(attr.rnr_retry == RC_RNR_RETRIES && attr.min_rnr_timer > 0);
         CHECK(attr.path_mtu == device->mtu);
         CHECK(attr.ah_attr.grh.sgid_index == IPV4_INDEX);

@@ -131,7 +131,7 @@ void rc_attr_rtr(const struct sstar_link *link, struct ibv_qp_attr *attr)
 void rc_attr_rts(const struct sstar_link *link, struct ibv_qp_attr *attr)
 {
     attr->max_rd_atomic = link->read_depth;
-    attr->timeout = device->ack_timeout;
+    attr->timeout = link->links->device->ack_timeout;
     attr->retry_cnt = RC_RETRY_COUNT;
     attr->rnr_retry = RC_RNR_RETRIES;
 }

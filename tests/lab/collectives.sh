@@ -34,13 +34,15 @@ fit() {
     on_softroce
 }
 
-collectives() { # RANKS_OF_A_HOST
-    local n=$1 text="$(($1 * LAB_HOSTS)) ranks, $LAB_HOSTS host(s)" sizes="-b 8 -e 64K -f 16 -n 3 -w 1"
+collectives() { # CONNECT RANKS_OF_A_HOST
+    local connect=$1 n=$2 text="$(($2 * LAB_HOSTS)) ranks, $LAB_HOSTS host(s), $1" sizes="-b 8 -e 64K -f 16 -n 3 -w 1"
     [ "$full" -eq 0 ] || sizes="-b 8 -e 1M -n 5 -w 1"
     # Ranks of one host meet over the device only as nodes of their own.
     [ "$LAB_HOSTS" -eq 2 ] || export SSTAR_RANKS_PER_NODE=$((n / 2))
     # shellcheck disable=SC2086
-    part "sstar allreduce, ring and hierarchical, $text" ranks 90 "$n" allreduce --algorithm ring,hierarchical $sizes
-    part "sstar alltoall, all strategies, $text" ranks 90 "$n" alltoall --strategy none,rank,node --routing /tmp/routing.csv
+    part "sstar allreduce, ring and hierarchical, $text" ranks 90 "$n" allreduce --connect "$connect" \
+        --algorithm ring,hierarchical $sizes
+    part "sstar alltoall, all strategies, $text" ranks 90 "$n" alltoall --connect "$connect" \
+        --strategy none,rank,node --routing /tmp/routing.csv
     unset SSTAR_RANKS_PER_NODE
 }

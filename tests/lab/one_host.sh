@@ -18,7 +18,12 @@ part "sstar devices" devices
 for name in conformance links one_sided barrier; do
     part "test_$name on rxe0" suite "$name"
 done
+for name in connect rdmacm links; do
+    SSTAR_TEST_CONNECT=rdmacm part "test_$name on rxe0, through librdmacm" suite "$name"
+done
 SSTAR_RANKS_PER_NODE=1 part "sstar fit, 2 ranks" fit 2
-collectives 2
-collectives 4
+collectives exchange 2
+collectives exchange 4
+collectives rdmacm 2
+[ "$full" -eq 0 ] || collectives rdmacm 4
 exit $failed

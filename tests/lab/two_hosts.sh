@@ -11,6 +11,8 @@ here=$(dirname "$0")
 routing_file
 part "sstar devices" devices
 part "sstar fit, 2 hosts" fit 1
-collectives 1
-collectives 2
+collectives exchange 1
+collectives exchange 2
+collectives rdmacm 1
+[ "$full" -eq 0 ] || collectives rdmacm 2
 exit $failed
