@@ -313,6 +313,58 @@ static void test_dropped(void **state)
     ranks_expect_both((struct ranks){.size = 2, .ranks_per_node = 1, .body = body_dropped});
 }
 
+/* ---- nobody there --------------------------------------------------------------------------- */
+
+/* Rank 0 is told a wrong place of rank 1, and must say what is wrong with it. */
+struct misled {
+    bool wrong_address; /* else the wrong port */
+    const char *says[3];
+};
+static _Thread_local const struct misled *misled;
+
+static int connect_misled(struct sstar_links *links, const struct link_introduction *theirs)
+{
+    if (links->world->rank != 0)
+        return connector_rdmacm.connect(links, theirs);
+    struct link_introduction wrong[2] = {theirs[0], theirs[1]};
+    for (uint32_t i = 0; i < wrong[1].n_gids; i++)
+        wrong[1].gids[i].port = 1; /* nobody has that one */
+    if (misled->wrong_address)     /* 192.0.2.0/24 is for examples in texts (RFC 5737) */
+        memcpy(links->all[0].peer_gid.gid.raw + 12, (uint8_t[]){192, 0, 2, 1}, 4);
+    return connector_rdmacm.connect(links, wrong);
+}
+
+static int body_misled(struct sstar_world *world, void *arg)
+{
+    int peer = !sstar_rank(world);
+    struct connector misleading = connector_rdmacm;
+    struct sstar_links *links;
+    struct device *device;
+    misled = arg;
+    misleading.connect = connect_misled;
+    CHECK(device_get(world, &device) == 0);
+    device->connector = &misleading;
+    CHECK(sstar_links_open(world, &peer, 1, &(struct sstar_link_attr){.slot_bytes = 64}, &links) <
+          0);
+    device->connector = &connector_rdmacm;
+    CHECK(strstr(sstar_last_error(world), "rank 0, queue pair 0x"));
+    for (int i = 0; i < 3; i++)
+        CHECK(strstr(sstar_last_error(world), misled->says[i]));
+    return 0;
+}
+
+static void test_misled(void **state)
+{
+    (void)state;
+    struct misled port = {
+        false, {"of the link to rank 1", "nobody listens there", "RDMA_CM_EVENT_REJECTED"}};
+    struct misled address = {true, {"librdmacm from ", " to 192.0.2.1", "look at"}};
+    ranks_expect_both(
+        (struct ranks){.size = 2, .ranks_per_node = 1, .body = body_misled, .arg = &port});
+    ranks_expect_both(
+        (struct ranks){.size = 2, .ranks_per_node = 1, .body = body_misled, .arg = &address});
+}
+
 /* Again and again over the same device: nothing is left of those before. */
 static int body_again(struct sstar_world *world, void *arg)
 {
@@ -347,6 +399,7 @@ int main(void)
     const struct CMUnitTest on_a_device[] = {
         cmocka_unit_test(test_strangers_at_the_door),
         cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_misled),
         cmocka_unit_test(test_again),
     };
     int failed = cmocka_run_group_tests(made_up, NULL, NULL);
