@@ -51,6 +51,20 @@ static bool is_softroce(const char *name)
     return strncmp(name, "rxe", 3) == 0 || access(path, F_OK) == 0;
 }
 
+/* A softnic that is preloaded is a device of libibverbs like others, and says what it is in the
+ * version of its firmware. */
+static const char *class_of(struct ibv_context *context, bool soft)
+{
+    struct ibv_device_attr attr;
+    if (soft)
+        return "softroce";
+    if (verbs_ibverbs.query_device(context, &attr) != 0)
+        return "hardware";
+    return strncmp(attr.fw_ver, "softnic-shaped ", 15) == 0 ? "softnic-shaped"
+           : strncmp(attr.fw_ver, "softnic ", 8) == 0       ? "softnic"
+                                                            : "hardware";
+}
+
 static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate,
                          const char *wanted, struct device *device)
 {
@@ -71,7 +85,7 @@ static bool hardware_try(struct sstar_world *world, struct ibv_device *candidate
     /* rxe before rdma-core 64 takes the first length of a list for all of them. */
     device->has_wr_api = !soft;
     device->port = port;
-    device->device_class = soft ? "softroce" : "hardware";
+    device->device_class = class_of(context, soft);
     device->ack_timeout = soft ? ACK_TIMEOUT_SOFTROCE : ACK_TIMEOUT;
     /* No NIC promises in which order the bytes of a write land. SoftRoCE copies a packet with the
      * kernel's memcpy, which on some processors begins at the end: seen as a message whose last
