@@ -15,11 +15,14 @@
         .check = (text), .how = (message), .reason = (why), .silent = true                         \
     }
 
-#define BAD_WR  "the kernel refuses, when the request is in the ring already; bad_wr is not set"
-#define RING    "the ring, a power of two less one, is what counts, not the capacity granted"
-#define LENGTHS "ibv_wr_* lose lengths, of all pieces but the first and of inline data"
-#define LOCAL   "whatever is wrong with local memory has one status, that of a bad operation"
-#define EVENTS  "a responder that refuses a request raises no event"
+#define BAD_WR   "the kernel refuses, when the request is in the ring already; bad_wr is not set"
+#define RING     "the ring, a power of two less one, is what counts, not the capacity granted"
+#define LENGTHS  "ibv_wr_* lose lengths, of all pieces but the first and of inline data"
+#define LOCAL    "whatever is wrong with local memory has one status, that of a bad operation"
+#define DRAINED  "what waited in SQD is not taken up until more is posted"
+#define OPCODES  "any opcode is taken"
+#define TOO_LONG "a message without room breaks the queue pair that it is for, which should drop it"
+#define EVENTS   "a queue pair that breaks raises no event"
 
 const struct exception rxe_exceptions[] = {
     FAILS("impossible attribute values are refused", "path_mtu 0: 0", "a path_mtu of 0 is taken"),
@@ -29,8 +32,7 @@ const struct exception rxe_exceptions[] = {
     FAILS("sends are refused in INIT", "bad_wr does not point", BAD_WR),
     FAILS("sends are refused in RTR", "bad_wr does not point", BAD_WR),
     FAILS("receives are refused in RESET", "bad_wr does not point", "bad_wr is not set"),
-    HANGS("a drained send queue waits for RTS", "no completion came",
-          "what waited in SQD is not taken up until more is posted"),
+    HANGS("a drained send queue waits for RTS", "no completion came", DRAINED),
 
     FAILS("a WRITE by ibv_wr_* gathers from max_sge pieces", "b's memory", LENGTHS),
     FAILS("inline WRITE of every size by ibv_wr_*", "local QP operation error", LENGTHS),
@@ -54,11 +56,40 @@ const struct exception rxe_exceptions[] = {
     FAILS("a chain longer than the room", "post_send: 0", RING),
     FAILS("a batch longer than the room", "ibv_wr_complete: 0", RING),
     FAILS("a full receive queue refuses", "post_recv: 0", RING),
-    FAILS("a request of unknown opcode in a chain", "post_send: Success", "any opcode is taken"),
+    FAILS("a request of unknown opcode in a chain", "post_send: Success", OPCODES),
 
     HANGS("a forbidden request is an event", "no asynchronous event", EVENTS),
     HANGS("the event can be waited for", "async_fd is not readable", EVENTS),
     HANGS("destroying waits for its asynchronous event", "async_fd is not readable", EVENTS),
     HANGS("a forbidden request to a process", "the peer process has ended", EVENTS),
+    HANGS("UC: SQD holds back until RTS", "no completion came", DRAINED),
+    HANGS("UD: SQD holds back until RTS", "no completion came", DRAINED),
+    FAILS("UC: an inline SEND by ibv_wr_* gathers", "b's memory", LENGTHS),
+    FAILS("UD: an inline SEND by ibv_wr_* gathers", "b's memory", LENGTHS),
+    FAILS("UC: a SEND longer than its receive is lost", "local QP operation error", TOO_LONG),
+    FAILS("UD: longer than its receive it is lost", "local QP operation error", TOO_LONG),
+    FAILS("UD: without room for the header it is lost", "local QP operation error", TOO_LONG),
+    FAILS("UC: a bad lkey stops the send queue", "'local QP operation error'", LOCAL),
+    FAILS("UC: a stopped send queue still receives", "'local QP operation error'", LOCAL),
+    FAILS("UC: a stopped send queue can be started", "'local QP operation error'", LOCAL),
+    FAILS("UC: a receive with a bad key", "'local QP operation error'", LOCAL),
+    FAILS("UD: a bad lkey stops the send queue", "'local QP operation error'", LOCAL),
+    FAILS("UD: a receive with a bad key", "'local QP operation error'", LOCAL),
+    FAILS("UC carries no READ", "post_send: Success", OPCODES),
+    FAILS("UC carries no compare and swap", "post_send: Success", OPCODES),
+    FAILS("UC carries no fetch and add", "post_send: Success", OPCODES),
+    FAILS("UD carries no WRITE", "post_send: Success", OPCODES),
+    FAILS("UD carries no WRITE_WITH_IMM", "post_send: Success", OPCODES),
+    FAILS("UD carries no READ", "post_send: Success", OPCODES),
+    FAILS("UD carries no fetch and add", "post_send: Success", OPCODES),
+    HANGS("UD: a controlled Q_Key is one's own", "no completion came",
+          "the Q_Key of the request is sent whatever its highest bit"),
+    FAILS("UD: longer than the MTU", "status 'success'",
+          "what is longer than the MTU is sent, or not, and called sent"),
+    FAILS("SRQ: its queue pair takes no receive", "bad_wr does not point", "bad_wr is not set"),
+    HANGS("SRQ: the last WQE is an event", "no asynchronous event", EVENTS),
+    HANGS("SRQ: the last WQE of a broken queue pair", "no asynchronous event", EVENTS),
+    FAILS("CQ ex: an unknown attribute is refused", "ibv_start_poll: 2",
+          "the attributes of a poll are not looked at"),
     {.check = NULL},
 };
