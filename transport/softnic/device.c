@@ -119,7 +119,7 @@ int softnic_query_device(struct ibv_context *context, struct ibv_device_attr *at
         .sys_image_guid = gid.global.interface_id,
         .max_mr_size = UINT64_MAX,
         .page_size_cap = 4096,
-        .vendor_id = 0,
+        .vendor_id = 0xffffff, /* nobody's, as rdma_rxe has it */
         .vendor_part_id = 0,
         .hw_ver = SHARED_VERSION,
         .max_qp = MAX_QP,

@@ -61,7 +61,7 @@ struct late_op *late_make(struct qp *qp, const struct work *work, uint64_t *rand
     op->due_ns = work->due_ns;
     for (; op->n_target < work->n_target; op->n_target++) {
         const struct target *t = &work->target[op->n_target];
-        op->target[op->n_target] = (struct late_target){t->addr, t->length, t->key};
+        op->target[op->n_target] = (struct late_target){t->iova, t->length, t->key};
     }
     keep_local(op, work, (uint8_t *)(op->local + n_local));
     if (op->n_target > 0) {
@@ -106,10 +106,15 @@ static bool slice_local(const struct late_op *op, uint64_t from, uint64_t end, s
         uint64_t high = end - at < sge->length ? end - at : sge->length;
         if (end <= at || low >= high)
             continue;
-        if (sge->lkey != 0 && nic_mr_find(qp->ctx->member, sge->lkey, sge->addr, sge->length, want,
-                                          qp->shared->pd) == NULL)
-            return false;
-        work->local[work->n_local].iov_base = (void *)(uintptr_t)(sge->addr + low);
+        const struct shared_mr *smr = NULL;
+        if (sge->lkey != 0) {
+            smr = nic_mr_find(qp->ctx->member, sge->lkey, sge->addr, sge->length, want,
+                              qp->shared->pd);
+            if (smr == NULL)
+                return false;
+        }
+        work->local[work->n_local].iov_base =
+            (void *)(uintptr_t)(sge->addr + low + (smr != NULL ? smr->shift : 0));
         work->local[work->n_local++].iov_len = high - low;
     }
     return true;

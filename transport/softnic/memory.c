@@ -71,43 +71,85 @@ static int take_entry(struct ctx *ctx, uint32_t *index)
     return ENOMEM;
 }
 
-static int register_region(struct ctx *ctx, struct mr *mr, const struct pd *pd, int access)
+/* What a region is to be. */
+struct region {
+    struct pd *pd;
+    void *addr;
+    size_t length;
+    uint64_t iova;
+    int access;
+    struct fd_share *share;
+    uint64_t offset;
+};
+
+static int check_region(const struct region *r)
 {
-    uint64_t offset = 0;
-    bool write = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-    int err = nic_backing_find(ctx, mr->base.addr, mr->base.length, write, &mr->share, &offset);
+    if (r->length == 0 || (uintptr_t)r->addr + r->length < (uintptr_t)r->addr ||
+        r->iova + r->length < r->iova)
+        return EINVAL;
+    return check_access(r->access);
+}
+
+/* Under ctx->lock, as the next two. */
+static int find_backing(struct ctx *ctx, struct region *r)
+{
+    bool write = (r->access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    return nic_backing_find(ctx, r->addr, r->length, write, &r->share, &r->offset);
+}
+
+/* The entry is ours, and nobody uses it. */
+static void fill_entry(struct ctx *ctx, struct mr *mr, const struct region *r)
+{
+    struct shared_mr *smr = &ctx->member->mr[mr->index];
+    mr->share = r->share;
+    mr->base.pd = &r->pd->base;
+    mr->base.addr = r->addr;
+    mr->base.length = r->length;
+    mr->access = r->access;
+    smr->pd = r->pd->number;
+    smr->access = (uint32_t)r->access;
+    smr->addr = r->iova;
+    smr->shift = (uint64_t)(uintptr_t)r->addr - r->iova;
+    smr->length = r->length;
+    smr->backing = r->share != NULL ? MR_SHARED : MR_PRIVATE;
+    smr->fd = r->share != NULL ? nic_share_fd(r->share) : -1;
+    smr->file_offset = r->offset;
+    uint32_t generation = smr->generation = (smr->generation + 1) & 0xff;
+    mr->base.lkey = mr->base.rkey = mr->index << 8 | generation;
+    atomic_store(&smr->key, mr->base.lkey);
+}
+
+static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
+{
+    int err = find_backing(ctx, r);
     if (err != 0)
         return err;
     err = take_entry(ctx, &mr->index);
     if (err != 0) {
-        nic_share_put(ctx, mr->share);
+        nic_share_put(ctx, r->share);
         return err;
     }
-    struct shared_mr *smr = &ctx->member->mr[mr->index];
-    smr->pd = pd->number;
-    smr->access = (uint32_t)access;
-    smr->addr = (uint64_t)(uintptr_t)mr->base.addr;
-    smr->length = mr->base.length;
-    smr->backing = mr->share != NULL ? MR_SHARED : MR_PRIVATE;
-    smr->fd = mr->share != NULL ? nic_share_fd(mr->share) : -1;
-    smr->file_offset = offset;
-    uint32_t generation = smr->generation = (smr->generation + 1) & 0xff;
-    mr->base.lkey = mr->base.rkey = mr->index << 8 | generation;
-    atomic_store(&smr->key, mr->base.lkey);
+    fill_entry(ctx, mr, r);
     return 0;
 }
 
-struct ibv_mr *softnic_reg_mr(struct ibv_pd *base, void *addr, size_t length, int access)
+static void say_why(struct ctx *ctx, const struct region *r, int err)
+{
+    nic_error(ctx, "cannot register %zu bytes at %p: %s", r->length, r->addr,
+              err == EFAULT ? "not all of it is mapped with these rights" : "no room");
+}
+
+struct ibv_mr *softnic_reg_mr_iova(struct ibv_pd *base, void *addr, size_t length, uint64_t iova,
+                                   int access)
 {
     struct ctx *ctx = to_ctx(base->context);
-    struct pd *pd = (struct pd *)base;
+    struct region r = {
+        .pd = (struct pd *)base, .addr = addr, .length = length, .iova = iova, .access = access};
     if (nic_after_fork(ctx)) {
         errno = nic_refuse_child(ctx);
         return NULL;
     }
-    int err = check_access(access);
-    if (err == 0 && (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr))
-        err = EINVAL;
+    int err = check_region(&r);
     struct mr *mr = err == 0 ? calloc(1, sizeof *mr) : NULL;
     if (err == 0 && mr == NULL)
         err = ENOMEM;
@@ -116,22 +158,23 @@ struct ibv_mr *softnic_reg_mr(struct ibv_pd *base, void *addr, size_t length, in
         return NULL;
     }
     mr->base.context = base->context;
-    mr->base.pd = base;
-    mr->base.addr = addr;
-    mr->base.length = length;
     pthread_mutex_lock(&ctx->lock);
-    err = register_region(ctx, mr, pd, access);
+    err = register_region(ctx, mr, &r);
     pthread_mutex_unlock(&ctx->lock);
     if (err != 0) {
-        nic_error(ctx, "cannot register %zu bytes at %p: %s", length, addr,
-                  err == EFAULT ? "not all of it is mapped with these rights" : "no room");
+        say_why(ctx, &r, err);
         free(mr);
         errno = err;
         return NULL;
     }
     mr->base.handle = mr->index;
-    atomic_fetch_add(&pd->users, 1);
+    atomic_fetch_add(&r.pd->users, 1);
     return &mr->base;
+}
+
+struct ibv_mr *softnic_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return softnic_reg_mr_iova(pd, addr, length, (uintptr_t)addr, access);
 }
 
 /* Until nobody uses the invalidated key any more: peers write through our queue pairs' receiving
@@ -168,20 +211,64 @@ int softnic_dereg_mr(struct ibv_mr *base)
     return 0;
 }
 
-struct ibv_mr *softnic_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                   int access)
+/* The region as it is to be after ibv_rereg_mr; what the flags leave out stays. */
+static int changed_region(const struct mr *mr, uint64_t iova, int flags, const struct region *wish,
+                          struct region *r)
 {
-    if (iova != (uintptr_t)addr) {
-        errno = EOPNOTSUPP;
-        return NULL;
+    const int known =
+        IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    if (flags == 0 || (flags & ~known) != 0)
+        return EINVAL;
+    *r = (struct region){.pd = (struct pd *)mr->base.pd,
+                         .addr = mr->base.addr,
+                         .length = mr->base.length,
+                         .iova = iova,
+                         .access = mr->access};
+    if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+        r->addr = wish->addr;
+        r->length = wish->length;
+        r->iova = (uintptr_t)wish->addr;
     }
-    return softnic_reg_mr(pd, addr, length, access);
+    if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+        if (wish->pd == NULL || wish->pd->base.context != mr->base.context)
+            return EINVAL;
+        r->pd = wish->pd;
+    }
+    if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0)
+        r->access = wish->access;
+    return check_region(r);
 }
 
-int softnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+/* The old keys are invalid afterwards. If it fails the region is as it was. */
+int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *addr, size_t length,
                      int access)
 {
-    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
-    errno = EOPNOTSUPP;
-    return IBV_REREG_MR_ERR_INPUT; /* and the region is as it was */
+    struct mr *mr = (struct mr *)base;
+    struct ctx *ctx = to_ctx(base->context);
+    struct shared_mr *smr = &ctx->member->mr[mr->index];
+    const struct region wish = {
+        .pd = (struct pd *)pd, .addr = addr, .length = length, .access = access};
+    struct region r;
+    if (nic_after_fork(ctx)) {
+        errno = nic_refuse_child(ctx);
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    pthread_mutex_lock(&ctx->lock);
+    int err = changed_region(mr, smr->addr, flags, &wish, &r);
+    if (err == 0)
+        err = find_backing(ctx, &r);
+    if (err == 0) {
+        atomic_store(&smr->key, 0);
+        wait_for_users(ctx);
+        nic_share_put(ctx, mr->share);
+        atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
+        atomic_fetch_add(&r.pd->users, 1);
+        fill_entry(ctx, mr, &r);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    if (err == 0)
+        return 0;
+    say_why(ctx, &wish, err);
+    errno = err;
+    return IBV_REREG_MR_ERR_INPUT;
 }

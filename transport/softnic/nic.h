@@ -154,6 +154,7 @@ struct srq {
 struct mr {
     struct ibv_mr base;
     uint32_t index;
+    int access;
     struct fd_share *share;
 };
 
@@ -282,7 +283,8 @@ struct qp {
 
 /* Where a message's bytes are on the far side. */
 struct target {
-    uint64_t addr;
+    uint64_t addr; /* in the process there */
+    uint64_t iova; /* as the request names it */
     uint64_t length;
     uint8_t *direct; /* NULL: reach it by process_vm_* */
     uint32_t key;

@@ -25,14 +25,15 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
         nic_mr_find(peer->member, key, addr, length, want, qp->remote->pd);
     if (__builtin_expect(smr == NULL, 0))
         return false;
-    target->addr = addr;
+    target->addr = addr + smr->shift;
+    target->iova = addr;
     target->length = length;
     target->key = key;
     target->relaxed = (smr->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
     target->unshared = smr->backing != MR_SHARED;
     target->direct = NULL;
     if (peer->same_process) {
-        target->direct = (uint8_t *)(uintptr_t)addr;
+        target->direct = (uint8_t *)(uintptr_t)target->addr;
     } else if (smr->backing == MR_SHARED) {
         struct mapped_mr *mapped = &peer->mr[key >> 8];
         uint8_t *base;

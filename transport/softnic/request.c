@@ -22,10 +22,11 @@ enum ibv_wc_status nic_gather_local(struct qp *qp, struct work *work)
     for (unsigned i = 0; i < wqe->num_sge; i++) {
         if (sge[i].length == 0)
             continue;
-        if (nic_mr_find(qp->ctx->member, sge[i].lkey, sge[i].addr, sge[i].length, want,
-                        qp->shared->pd) == NULL)
+        const struct shared_mr *smr = nic_mr_find(qp->ctx->member, sge[i].lkey, sge[i].addr,
+                                                  sge[i].length, want, qp->shared->pd);
+        if (smr == NULL)
             return IBV_WC_LOC_PROT_ERR;
-        work->local[work->n_local].iov_base = (void *)(uintptr_t)sge[i].addr;
+        work->local[work->n_local].iov_base = (void *)(uintptr_t)(sge[i].addr + smr->shift);
         work->local[work->n_local++].iov_len = sge[i].length;
         work->length += sge[i].length;
     }

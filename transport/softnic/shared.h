@@ -143,8 +143,9 @@ struct shared_mr {
     _Atomic uint32_t key;  /* 0: invalid */
     _Atomic uint32_t busy; /* taken, or being taken back: the mapping of `key` must stay */
     uint32_t pd, access;
-    uint64_t addr, length;
-    uint64_t file_offset; /* of addr in the file of `fd`, for MR_SHARED */
+    uint64_t addr, length; /* as its users name it */
+    uint64_t shift;        /* what to add for the owner's own address */
+    uint64_t file_offset;  /* of addr in the file of `fd`, for MR_SHARED */
     int32_t fd;
     uint32_t backing;
     uint32_t generation; /* the lower byte of the next key */
