@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_devices, &command_info,      &command_run,      &command_fit,
-    &command_put,     &command_allreduce, &command_alltoall, &command_routing,
+    &command_devices,   &command_info,     &command_run,     &command_fit,    &command_put,
+    &command_allreduce, &command_alltoall, &command_routing, &command_decode,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
