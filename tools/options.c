@@ -4,6 +4,7 @@
 #include "tools/tool.h"
 #include "transport/decorators/faults.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ enum {
     OPTION_PORT_PER_RANK,
     OPTION_TIMEOUT,
     OPTION_FAULTS,
+    OPTION_CAPTURE,
+    OPTION_CAPTURE_SNAP,
     OPTION_JSON,
     OPTION_CSV,
     OPTION_SEED,
@@ -75,6 +78,14 @@ static const struct argp_option options[] = {
      .arg = "PLAN|@FILE",
      .doc = "Let the device misbehave, as in 'drop op=write nth=3' (sstar-faults(5))"},
     {.doc = "Output:", .group = 20},
+    {.name = "capture",
+     .key = OPTION_CAPTURE,
+     .arg = "FILE",
+     .doc = "Write what goes over softnic's wire as RoCEv2 frames, pcapng"},
+    {.name = "capture-snap",
+     .key = OPTION_CAPTURE_SNAP,
+     .arg = "BYTES",
+     .doc = "Keep so many bytes of a captured frame (default: all)"},
     {.name = "json",
      .key = OPTION_JSON,
      .arg = "FILE",
@@ -178,6 +189,12 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         if (parse_real(arg, 0.1, MAX_TIMEOUT_S, &config->timeout_s))
             argp_error(state, "--timeout takes seconds from 0.1 to %d, not '%s'", MAX_TIMEOUT_S,
                        arg);
+        return 0;
+    case OPTION_CAPTURE:
+        config->capture = arg;
+        return 0;
+    case OPTION_CAPTURE_SNAP:
+        config->capture_snap = (uint32_t)whole("--capture-snap", arg, 64, 65535, state);
         return 0;
     case OPTION_FAULTS:
         set_faults(config, arg, state);
@@ -283,6 +300,21 @@ static void take_core(const struct sstar_config *config)
     }
 }
 
+/* Ports append to it when they are opened, which is after the world has met. */
+static int capture_begin_file(const struct sstar_config *config, const char *command)
+{
+    if (!config->capture)
+        return 0;
+    int fd = open(config->capture, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        fprintf(stderr, "%s: the capture %s cannot be written: %s\n", command, config->capture,
+                strerror(errno));
+        return -errno;
+    }
+    close(fd);
+    return 0;
+}
+
 static int start(struct common_options *common, int default_ranks, int argc, char **argv,
                  struct sstar_world **world)
 {
@@ -295,11 +327,14 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
     if (status)
         return status;
     if (!launched && ranks > 1 && !common->ranks_per_node &&
-        (config->wire.beta_gbps > 0 || config->order.relaxed)) {
+        (config->wire.beta_gbps > 0 || config->order.relaxed || config->capture)) {
         /* One node would never use the wire that was asked for. */
         common->ranks_per_node = (ranks + 1) / 2;
         fprintf(stderr, "%s: %s and no --ranks-per-node: taking 2 nodes of %d\n", argv[0],
-                config->order.relaxed ? "a relaxed order" : "a wire", common->ranks_per_node);
+                config->order.relaxed ? "a relaxed order"
+                : config->capture     ? "a capture"
+                                      : "a wire",
+                common->ranks_per_node);
     }
     config->ranks_per_node = common->ranks_per_node;
     config->faults_seed = common->seed;
@@ -307,6 +342,8 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
         return start_ranks(ranks, common->ranks_per_node, argc, argv);
     if (!launched) /* softnic's ports are named by it: not to meet another lone rank's */
         launch_token(config->token, sizeof(config->token));
+    if (config->rank == 0 && capture_begin_file(config, argv[0]))
+        return EXIT_FAILURE;
     char error[512];
     if (sstar_world_open(world, config, error, sizeof(error))) {
         fprintf(stderr, "%s: %s\n", argv[0], error);

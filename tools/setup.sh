@@ -19,7 +19,7 @@ packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdm
 # shellcheck disable=SC2034
 packages_demo="gnuplot-nox jq"
 # shellcheck disable=SC2034
-packages_test="clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox iproute2 procps binutils
+packages_test="tshark clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox iproute2 procps binutils
     ibverbs-utils perftest rdmacm-utils"
 
 # install_packages NAME...: only what is not there yet, so that it costs nothing the second time.

@@ -77,7 +77,8 @@ static int provider_open(struct sstar_world *world, struct device *device)
     int unnamed = name_for(world, name, &wanted);
     if (unnamed)
         return unnamed;
-    bool shaped = wire_given(&world->config.wire) || world->config.order.relaxed;
+    bool shaped =
+        wire_given(&world->config.wire) || world->config.order.relaxed || world->config.capture;
     for (int i = 0; i < N_PROVIDERS; i++) {
         if (shaped && !providers[i]->shapeable && !wanted)
             continue;
@@ -89,11 +90,11 @@ static int provider_open(struct sstar_world *world, struct device *device)
             err = connector_choose(world, providers[i], device);
         }
         if (!err && shaped && !providers[i]->shapeable)
-            return report_set(
-                &world->report, -EINVAL,
-                "a wire or an order to imitate was given together with device %s, and only softnic "
-                "imitates: leave out one of the two",
-                device->name);
+            return report_set(&world->report, -EINVAL,
+                              "a wire or an order to imitate, or a capture, was given together "
+                              "with device %s, and "
+                              "only softnic imitates and captures: leave out one of the two",
+                              device->name);
         return err;
     }
     char there_is[256] = "";

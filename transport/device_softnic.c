@@ -37,6 +37,8 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     struct softnic_attr attr = {.port_name = name,
                                 .wire = &wire,
                                 .order = &order,
+                                .capture = world->config.capture,
+                                .capture_snap = world->config.capture_snap,
                                 .error = error,
                                 .error_size = sizeof error};
     device->context = softnic_open_port(&attr);
@@ -56,10 +58,11 @@ static int softnic_open(struct sstar_world *world, const char *wanted, struct de
     device->coherent_atomics = device->has_wr_api = true;
     snprintf(device->name, sizeof device->name, "softnic");
     snprintf(device->why, sizeof device->why, "%s",
-             wanted          ? "asked for by name"
-             : shaped        ? "a shaped wire was asked for, which softnic alone has"
-             : order.relaxed ? "a relaxed order was asked for, which softnic alone has"
-                             : "no NIC with an active port was found");
+             wanted                  ? "asked for by name"
+             : shaped                ? "a shaped wire was asked for, which softnic alone has"
+             : world->config.capture ? "a capture was asked for, which softnic alone writes"
+             : order.relaxed         ? "a relaxed order was asked for, which softnic alone has"
+                                     : "no NIC with an active port was found");
     return 0;
 }
 

@@ -80,6 +80,10 @@ struct sstar_config {
     int queue_pairs;            /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
     double timeout_s;           /* SSTAR_TIMEOUT, default 60 */
     char socket_ifname[64];     /* SSTAR_SOCKET_IFNAME */
+    /* NULL, or a pcapng file to which softnic appends what goes over the wire; borrowed. Bytes kept
+     * of a frame, 0: all. */
+    const char *capture;
+    uint32_t capture_snap;
     /* NULL, or a plan by which the device misbehaves (sstar-faults(5)), "@FILE" to read it from
      * one; borrowed while the world is open. The seed holds where the plan names none. */
     const char *faults;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening and closing a port. */
-#include "transport/softnic/nic.h"
+#include "transport/softnic/capture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -122,7 +122,12 @@ static int open_parts(struct ctx *ctx, const struct softnic_attr *attr)
     /* Numbers of queue pairs start elsewhere each time, so that those of the dead stay stale. */
     ctx->next_qp = (ctx->member->generation * 61u + 17u) & 0xffff;
     ctx->next_mr = 1 + ctx->member->generation * 7u % 1024;
+    err = nic_capture_open(ctx, attr);
+    if (err != 0)
+        goto leave;
     return 0;
+leave:
+    nic_port_leave(ctx);
 destroy_member:
     nic_member_destroy(ctx);
 close_async:
@@ -183,8 +188,10 @@ int softnic_close_device(struct ibv_context *context)
 {
     struct ctx *ctx = to_ctx(context);
     bool child = nic_after_fork(ctx);
-    if (!child) {
+    if (!child)
         nic_late_close(ctx);
+    nic_capture_close(ctx);
+    if (!child) {
         forget_queue_pairs(ctx);
         nic_port_leave(ctx);
         nic_member_destroy(ctx);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine: takes work requests off a send queue, in order, and carries them out. */
-#include "transport/softnic/nic.h"
+#include "transport/softnic/capture.h"
 #include <errno.h>
 #include <string.h>
 
@@ -169,6 +169,14 @@ static void complete(struct qp *qp, const struct send_wqe *wqe, uint64_t length,
     qp->reason = WAIT_NONE;
 }
 
+/* What the far side says to a request that it does not take. */
+static uint8_t syndrome_of(enum ibv_wc_status status)
+{
+    return status == IBV_WC_REM_ACCESS_ERR ? SYNDROME_ACCESS
+           : status == IBV_WC_REM_OP_ERR   ? SYNDROME_OPERATION
+                                           : SYNDROME_INVALID;
+}
+
 /* One request. `inbound` of the far side held. */
 static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
                         enum ibv_wc_status *status)
@@ -187,16 +195,22 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
             work.due_ns = qp->last_due_ns;
             give_recv(qp, &work);
         }
+        if (work.broken && qp->ctx->capture != NULL)
+            nic_capture_refusal(qp, &work, syndrome_of(*status));
         if (work.broken)
             nic_remote_break(qp, work.event);
         return FAILED;
     }
+    if (rnr && qp->ctx->capture != NULL && qp->reason != WAIT_RNR)
+        nic_capture_refusal(qp, &work, SYNDROME_RNR | (qp->remote->min_rnr_timer & 31));
     if (rnr)
         return wait_or_fail(qp, WAIT_RNR, qp->remote->min_rnr_timer, status);
     enum outcome outcome = take_wire(qp, &work);
     if (outcome == DONE)
         outcome = move_bytes(qp, &work, status);
     *length = work.length;
+    if (__builtin_expect(qp->ctx->capture != NULL, 0) && (outcome == DONE || outcome == LATE))
+        nic_capture_request(qp, &work, outcome == LATE);
     if (outcome != DONE) {
         if (outcome != LATE)
             return outcome;
@@ -231,7 +245,7 @@ static enum outcome run_batch(struct qp *qp, uint32_t *limit, enum ibv_wc_status
 {
     uint64_t bytes = 0;
     enum outcome outcome = DONE;
-    bool small = nic_plain(qp->ctx->meeting);
+    bool small = nic_plain(qp->ctx->meeting) && qp->ctx->capture == NULL;
     for (unsigned n = 0; outcome == DONE && n < BATCH_REQUESTS && bytes<BATCH_BYTES && * limit> 0 &&
                          qp->sq_executed != qp->sq_posted;
          n++, --*limit) {
@@ -287,6 +301,8 @@ bool nic_execute(struct qp *qp, uint32_t limit)
         if (open_session(qp)) {
             outcome = run_batch(qp, &limit, &status);
             nic_inbound_unlock(qp->remote);
+            if (__builtin_expect(qp->ctx->capture != NULL, 0))
+                nic_capture_flush(qp->ctx);
         } else {
             outcome = wait_or_fail(qp, WAIT_REMOTE, 0, &status);
         }

@@ -80,8 +80,11 @@ struct late {
     bool running, stop;
 };
 
+struct capture;
+
 struct ctx {
     struct ibv_device *device;
+    struct capture *capture; /* NULL: none */
     struct meeting *meeting;
     int meeting_fd;
     char path[64];
@@ -253,6 +256,7 @@ struct qp {
     struct peer *peer;
     struct shared_qp *remote;
     uint64_t last_due_ns;
+    uint32_t wire_psn, wire_msn;            /* packets and messages in a capture, so far */
     struct late_op *late_first, *late_last; /* messages under way late, under ctx->late.lock */
     uint32_t late_recvs;                    /* those of them that use a receive */
     struct send_cqe *cqes;

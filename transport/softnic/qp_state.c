@@ -167,6 +167,7 @@ static void reset(struct qp *qp)
     qp->shared->dest_ip = qp->shared->dest_qpn = qp->shared->qkey = 0;
     qp->reason = WAIT_NONE;
     qp->last_due_ns = 0;
+    qp->wire_psn = qp->wire_msn = 0;
     spin_lock(&qp->attr_lock);
     qp->attr = (struct ibv_qp_attr){.cap = qp->cap};
     spin_unlock(&qp->attr_lock);

@@ -71,7 +71,10 @@ struct softnic_attr {
                                           SOFTNIC_PLACE=early|on-time */
     uint64_t (*now_ns)(void *clock);   /* NULL: CLOCK_MONOTONIC. All openers must agree. */
     void *clock;
-    char *error; /* NULL, or where a sentence goes when opening fails */
+    /* Append what goes over the wire to this pcapng file. NULL: SOFTNIC_CAPTURE, or none. */
+    const char *capture;
+    uint32_t capture_snap; /* bytes kept of a frame; 0: SOFTNIC_CAPTURE_SNAP, or all */
+    char *error;           /* NULL, or where a sentence goes when opening fails */
     size_t error_size;
 };
 

@@ -5,7 +5,7 @@
  * its send queue (SQE) and leaves its receives alone (InfiniBand specification, 9.8.2, 9.8.3,
  * 10.3.1).
  */
-#include "transport/softnic/nic.h"
+#include "transport/softnic/capture.h"
 #include <string.h>
 
 enum { TRIES_AT_THE_DOOR = 1000, LOOK_AGAIN_NS = 50000 };
@@ -205,6 +205,8 @@ static bool run(struct qp *qp, struct send_wqe *wqe)
         return false;
     }
     bool entered = take_wire(qp, &work);
+    if (entered && qp->ctx->capture != NULL)
+        nic_capture_request(qp, &work, false);
     if (entered && door == DOOR_OPEN)
         deliver(qp, &work);
     if (door == DOOR_OPEN)
@@ -226,6 +228,8 @@ bool nic_execute_unreliable(struct qp *qp, uint32_t limit)
         }
         left = limit-- == 0 || !run(qp, nic_sq_next(qp));
     }
+    if (qp->ctx->capture != NULL)
+        nic_capture_flush(qp->ctx);
     if (qp->datagram) { /* each goes where it says */
         qp->peer = NULL;
         qp->remote = NULL;
