@@ -20,6 +20,12 @@ rc -N -e -s 65536 -r 16
 rc -g 1 -m 4096 # by the IPv4 GID
 softnic_options=(--ports 2)
 rc -d softnic1
+# Private memory, and private memory whose pages are shared.
+softnic_options=(--share-pages)
+for service in rc uc ud srq; do
+    pair "ibv_${service}_pingpong" -g 0 -n 200 -c
+done
+rc -s 100000
 softnic_options=(--alpha-us 5 --gap-us 1 --beta-gbps 5)
 SOFTNIC_PORT=$SOFTNIC_PORT-shaped rc
 finish

@@ -83,6 +83,13 @@ static int check_name(struct ctx *ctx, const char *name)
     return 0;
 }
 
+/* "1" or anything else but "0" asks for it. */
+static bool wants_shared_pages(void)
+{
+    const char *text = getenv("SOFTNIC_SHARE_PAGES");
+    return text != NULL && *text != '\0' && strcmp(text, "0") != 0;
+}
+
 static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
 {
     struct ibv_context *context = ibv_of(ctx);
@@ -92,6 +99,7 @@ static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
     ctx->now_ns = attr->now_ns != NULL ? attr->now_ns : monotonic_ns;
     ctx->clock = attr->clock;
     ctx->clock_is_handed = attr->now_ns != NULL;
+    ctx->share_pages = wants_shared_pages();
     context->cmd_fd = -1;
     context->async_fd = -1;
     context->num_comp_vectors = 1;

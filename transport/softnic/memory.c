@@ -3,6 +3,7 @@
 #include "transport/softnic/nic.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct ibv_pd *softnic_alloc_pd(struct ibv_context *context)
 {
@@ -65,11 +66,15 @@ static int take_entry(struct ctx *ctx, uint32_t *index)
             return err;
         atomic_store(&smr->busy, 1);
         ctx->next_mr = at + 1;
+        if (ctx->mr_end <= at)
+            ctx->mr_end = at + 1;
         *index = at;
         return 0;
     }
     return ENOMEM;
 }
+
+enum { PAGE = 4096 };
 
 /* What a region is to be. */
 struct region {
@@ -78,8 +83,9 @@ struct region {
     size_t length;
     uint64_t iova;
     int access;
-    struct fd_share *share;
+    struct fd_share *share; /* peers can map what lies between head and tail of it, at offset */
     uint64_t offset;
+    uint16_t head, tail;
 };
 
 static int check_region(const struct region *r)
@@ -90,11 +96,27 @@ static int check_region(const struct region *r)
     return check_access(r->access);
 }
 
-/* Under ctx->lock, as the next two. */
+/* What stands behind the region; where that is private memory, its whole pages may be exchanged.
+ * Under ctx->lock, as the next two. */
 static int find_backing(struct ctx *ctx, struct region *r)
 {
     bool write = (r->access & IBV_ACCESS_LOCAL_WRITE) != 0;
-    return nic_backing_find(ctx, r->addr, r->length, write, &r->share, &r->offset);
+    int err = nic_backing_find(ctx, r->addr, r->length, write, &r->share, &r->offset);
+    if (err != 0 || r->share != NULL || !ctx->share_pages)
+        return err;
+    uint8_t *addr = r->addr;
+    uint16_t head = -(uintptr_t)addr % PAGE, tail = (uintptr_t)(addr + r->length) % PAGE;
+    if (r->length < (size_t)head + tail + PAGE)
+        return 0;
+    int fd = nic_pages_share(ctx, addr, r->length);
+    err = nic_backing_find(ctx, addr + head, r->length - head - tail, write, &r->share, &r->offset);
+    if (fd >= 0)
+        close(fd); /* r->share has its own */
+    if (err == 0 && r->share != NULL) {
+        r->head = head;
+        r->tail = tail;
+    }
+    return err;
 }
 
 /* The entry is ours, and nobody uses it. */
@@ -114,6 +136,8 @@ static void fill_entry(struct ctx *ctx, struct mr *mr, const struct region *r)
     smr->backing = r->share != NULL ? MR_SHARED : MR_PRIVATE;
     smr->fd = r->share != NULL ? nic_share_fd(r->share) : -1;
     smr->file_offset = r->offset;
+    smr->head = r->head;
+    smr->tail = r->tail;
     uint32_t generation = smr->generation = (smr->generation + 1) & 0xff;
     mr->base.lkey = mr->base.rkey = mr->index << 8 | generation;
     atomic_store(&smr->key, mr->base.lkey);
@@ -127,6 +151,7 @@ static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
     err = take_entry(ctx, &mr->index);
     if (err != 0) {
         nic_share_put(ctx, r->share);
+        nic_pages_unshare(ctx, r->addr, r->length);
         return err;
     }
     fill_entry(ctx, mr, r);
@@ -205,6 +230,7 @@ int softnic_dereg_mr(struct ibv_mr *base)
     wait_for_users(ctx);
     atomic_store(&smr->busy, 0);
     nic_share_put(ctx, mr->share);
+    nic_pages_unshare(ctx, base->addr, base->length);
     pthread_mutex_unlock(&ctx->lock);
     atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
     free(mr);
@@ -258,12 +284,15 @@ int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *ad
     if (err == 0)
         err = find_backing(ctx, &r);
     if (err == 0) {
+        void *old = base->addr;
+        size_t old_length = base->length;
         atomic_store(&smr->key, 0);
         wait_for_users(ctx);
         nic_share_put(ctx, mr->share);
         atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
         atomic_fetch_add(&r.pd->users, 1);
         fill_entry(ctx, mr, &r);
+        nic_pages_unshare(ctx, old, old_length);
     }
     pthread_mutex_unlock(&ctx->lock);
     if (err == 0)

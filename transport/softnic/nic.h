@@ -35,7 +35,7 @@ struct spin {
 struct mapped_mr {
     _Atomic uint32_t key;
     uint32_t failed; /* cannot be mapped: reach it by process_vm_* */
-    uint8_t *base;   /* of the region's first byte */
+    uint8_t *base;   /* of the first byte that is shared */
     void *map;
     size_t map_size;
 };
@@ -119,9 +119,10 @@ struct ctx {
     struct cq *cqs[CQS_MAX];
     struct srq *srqs[SRQS_MAX];
     _Atomic uint32_t pd_count, ah_count;
-    _Atomic uint32_t cq_end; /* no index from here on was ever used */
-    struct fd_share *shares; /* descriptors held for peers to map, under `lock` */
-    uint32_t next_mr;
+    _Atomic uint32_t cq_end;  /* no index from here on was ever used */
+    struct fd_share *shares;  /* descriptors held for peers to map, under `lock` */
+    uint32_t next_mr, mr_end; /* no index from mr_end on was ever used */
+    bool share_pages;         /* SOFTNIC_SHARE_PAGES: see pages.c */
     struct channel *channels; /* under channels_lock */
     pthread_mutex_t channels_lock;
     _Atomic uint32_t channel_count;
@@ -445,6 +446,12 @@ int nic_backing_find(struct ctx *ctx, const void *addr, size_t length, bool writ
 int nic_share_fd(const struct fd_share *share);
 void nic_share_put(struct ctx *ctx, struct fd_share *share);
 void nic_share_close_all(struct ctx *ctx);
+
+/* pages.c; ctx->lock held. Exchange the whole pages of a range for shared ones of the same content,
+ * if that is asked for and safe: a descriptor of their file, or -1. And back, once no region covers
+ * them. */
+int nic_pages_share(struct ctx *ctx, void *addr, size_t length);
+void nic_pages_unshare(struct ctx *ctx, const void *addr, size_t length);
 
 /* send_ring.c; sq_lock held in all of them */
 struct send_wqe *nic_sq_begin(struct qp *qp);

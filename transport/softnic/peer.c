@@ -219,13 +219,13 @@ static void map_region(struct peer *peer, struct mapped_mr *at, const struct sha
     at->failed = 1;
     if (fd < 0)
         return;
-    void *map =
-        mmap(NULL, smr->length + ahead, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
+    size_t size = smr->length - smr->head - smr->tail + ahead;
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
     close(fd);
     if (map == MAP_FAILED)
         return;
     at->map = map;
-    at->map_size = smr->length + ahead;
+    at->map_size = size;
     at->base = (uint8_t *)map + ahead;
     at->failed = 0;
 }

@@ -163,7 +163,7 @@ static void scan(struct poll *poll, struct cq_bits *bits, bool send)
 }
 
 /* A NIC works while its user polls; ours may be waiting for the very core that polls. So after some
- * 50 us in vain the core is offered to others, which costs half a microsecond if nobody wants it.
+ * 10 us in vain the core is offered to others, which costs half a microsecond if nobody wants it.
  */
 static int found_nothing(struct cq *cq)
 {

@@ -30,7 +30,8 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
     target->length = length;
     target->key = key;
     target->relaxed = (smr->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
-    target->unshared = smr->backing != MR_SHARED;
+    /* At its ends there is memory that the kernel must reach. */
+    target->unshared = smr->backing != MR_SHARED || smr->head != 0 || smr->tail != 0;
     target->direct = NULL;
     if (peer->same_process) {
         target->direct = (uint8_t *)(uintptr_t)target->addr;
@@ -41,8 +42,9 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
             base = mapped->base;
         else
             base = nic_peer_map_slow(peer, key);
-        if (base != NULL)
-            target->direct = base + (addr - smr->addr);
+        uint64_t at = addr - smr->addr;
+        if (base != NULL && at >= smr->head && at + length <= smr->length - smr->tail)
+            target->direct = base + (at - smr->head);
     }
     return true;
 }

@@ -145,11 +145,11 @@ struct shared_mr {
     uint32_t pd, access;
     uint64_t addr, length; /* as its users name it */
     uint64_t shift;        /* what to add for the owner's own address */
-    uint64_t file_offset;  /* of addr in the file of `fd`, for MR_SHARED */
+    uint64_t file_offset;  /* of addr + head in the file of `fd`, for MR_SHARED */
     int32_t fd;
     uint32_t backing;
     uint32_t generation; /* the lower byte of the next key */
-    uint8_t pad[4];
+    uint16_t head, tail; /* bytes at both ends, of pages that are not shared */
 };
 
 struct member {
