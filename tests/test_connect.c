@@ -81,7 +81,7 @@ static int body_attributes(struct sstar_world *world, void *arg)
         CHECK(!ranks_can_shape() ||
               attr.ah_attr.sl == (asked->service_level < 0 ? 0 : asked->service_level));
     }
-    CHECK(rc_detection_s(link) > 0.4 && rc_detection_s(link) < 0.5);
+    CHECK(link->ack_timeout == device->ack_timeout && link->retry_count == RC_RETRY_COUNT);
     CHECK(greet(world, links, peer) == 0);
     sstar_links_close(links);
     return 0;
