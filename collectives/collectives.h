@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sstar collectives: AllReduce, an aggregating all-to-all, and what they should cost.
+ * sstar collectives: AllReduce and its kin, an aggregating all-to-all, and what they should cost.
  *
  * Conventions as in transport.h: 0 or a negative errno, the sentence in sstar_last_error(world).
  */
@@ -25,10 +25,12 @@ struct sstar_cost {
     double alpha_us;
     double gap_us;
     double beta_gbps; /* 1e9 bytes per second */
-    /* What the ranks add to it, for AllReduce; 0 unless measured (sstar_measure_overhead). */
-    double overhead_us; /* o: from a message being there until the rank that receives it has acted
-                           on it; waiting for a core counts */
-    double node_us;     /* one step of a node's ranks through their memory, of no bytes */
+    /* What the ranks add to it; 0 unless measured (sstar_collective_measure). */
+    double overhead_us;  /* o: from a message being there until the rank that receives it has acted
+                            on it; waiting for a core counts */
+    double node_us;      /* one step of a node's ranks through their memory, of no bytes */
+    double byte_ns;      /* gamma: a rank's work for a byte of a message, sent or received */
+    double node_byte_ns; /* a node step's for each byte of the vector */
 };
 static inline double sstar_s_star_bytes(const struct sstar_cost *c)
 {
@@ -43,7 +45,7 @@ static inline double sstar_s_star_rate_bytes(const struct sstar_cost *c)
  * of one rank, which has no wire. Collective. */
 SSTAR_API int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost);
 
-/* ---- AllReduce ----------------------------------------------------------------------------- */
+/* ---- collective operations ------------------------------------------------------------------ */
 
 enum sstar_type {
     SSTAR_FLOAT32,
@@ -63,47 +65,121 @@ enum sstar_type {
 /* An average is the sum, divided once at the end by the number of ranks; integers towards zero. */
 enum sstar_op { SSTAR_SUM, SSTAR_MIN, SSTAR_MAX, SSTAR_PROD, SSTAR_AVG };
 enum { SSTAR_TYPES = SSTAR_UINT64 + 1, SSTAR_OPS = SSTAR_AVG + 1 };
-/* AUTO: hierarchical when a node has more than one rank, else ring. */
-enum sstar_algorithm { SSTAR_AUTO, SSTAR_RING, SSTAR_HIERARCHICAL };
+
+/*
+ * With n ranks and `count` as given to the call:
+ *
+ *     AllReduce       send: count                 recv: count on every rank, reduced over all
+ *     ReduceScatter   send: n * count             recv: count, block r on rank r
+ *     AllGather       send: count                 recv: n * count, the block of rank r at r * count
+ *     Broadcast       send: count on the root     recv: count on every rank
+ *     Reduce          send: count                 recv: count on the root
+ *     Barrier         nothing; no rank leaves before all have come
+ *
+ * Memory that an operation does not name for a rank is not looked at and may be NULL. In place:
+ * send == recv; ReduceScatter: recv == send + r * count; AllGather: send == recv + r * count.
+ */
+enum sstar_operation {
+    SSTAR_ALL_REDUCE,
+    SSTAR_REDUCE_SCATTER,
+    SSTAR_ALL_GATHER,
+    SSTAR_BROADCAST,
+    SSTAR_REDUCE,
+    SSTAR_BARRIER,
+    SSTAR_OPERATIONS
+};
+/* Each is a file collectives/schedule_NAME.c with its cost. Not every operation has every one.
+ * HIERARCHICAL: that of the four below it that costs least. AUTO: that of all that costs least, or
+ * what SSTAR_ALGORITHM says. */
+enum sstar_algorithm {
+    SSTAR_AUTO,
+    SSTAR_RING,
+    SSTAR_DOUBLING,
+    SSTAR_HALVING,
+    SSTAR_CIRCULANT,
+    SSTAR_TREE,
+    SSTAR_HIERARCHICAL,
+    SSTAR_HIERARCHICAL_RING,
+    SSTAR_HIERARCHICAL_DOUBLING,
+    SSTAR_HIERARCHICAL_HALVING,
+    SSTAR_HIERARCHICAL_TREE,
+    SSTAR_ALGORITHMS
+};
 
 SSTAR_API size_t sstar_type_bytes(enum sstar_type type);
 SSTAR_API const char *
 sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "half", .. */
 SSTAR_API const char *sstar_op_name(enum sstar_op op);
+SSTAR_API const char *sstar_operation_name(enum sstar_operation operation); /* "allreduce", .. */
 SSTAR_API const char *sstar_algorithm_name(enum sstar_algorithm algorithm);
+/* Whether the operation can be done this way; AUTO always can. */
+SSTAR_API bool sstar_algorithm_exists(enum sstar_operation operation,
+                                      enum sstar_algorithm algorithm);
 
-struct sstar_allreduce_attr {
+struct sstar_collective_attr {
+    enum sstar_operation operation;
     enum sstar_algorithm algorithm;
+    int root;             /* of Broadcast and Reduce */
     uint32_t queue_pairs; /* 0: the world's default */
     uint32_t slice_bytes; /* largest piece that is sent as one message; 0: chosen */
 };
-struct sstar_allreduce;
-/* Open the links that the algorithm needs. Collective. */
-SSTAR_API int sstar_allreduce_open(struct sstar_world *world,
-                                   const struct sstar_allreduce_attr *attr,
-                                   struct sstar_allreduce **plan);
-SSTAR_API void sstar_allreduce_close(struct sstar_allreduce *plan);
-/* Reduce `count` elements of every rank's `send` into every rank's `recv` (send == recv: in place).
- * Collective; all ranks give the same count, type and op. Any memory; memory from sstar_alloc is
- * used without copies. The order of summation is fixed for an algorithm, a world and a count: the
+/* An operation that is planned: started as often as wanted, one at a time. Several plans may be
+ * under way together. */
+struct sstar_collective;
+/* Open the links that the algorithm needs; `attr` NULL: AllReduce, AUTO. Collective. */
+SSTAR_API int sstar_collective_open(struct sstar_world *world,
+                                    const struct sstar_collective_attr *attr,
+                                    struct sstar_collective **plan);
+SSTAR_API void sstar_collective_close(struct sstar_collective *plan);
+/*
+ * Do it. Collective; all ranks give the same count, type and op (op: of the operations that reduce;
+ * Barrier takes no notice of any of them). Any memory; memory from sstar_alloc is used without
+ * copies. The order of summation is fixed for an operation, an algorithm, a world and a count: the
  * same input gives the same bits on every rank and every run. min and max: a NaN in any input gives
- * NaN; -0 is less than +0. */
-SSTAR_API int sstar_allreduce_run(struct sstar_allreduce *plan, const void *send, void *recv,
-                                  size_t count, enum sstar_type type, enum sstar_op op);
-/* The same with the plan for SSTAR_AUTO kept in the world. */
+ * NaN; -0 is less than +0.
+ */
+SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *send, void *recv,
+                                   size_t count, enum sstar_type type, enum sstar_op op);
+/* The same in parts: start it, do something else, and test now and then (1: done, 0: not yet;
+ * each call moves it on) or wait. The memory must stay as it is meanwhile. -EBUSY: one is under way
+ * already. Nothing moves between the calls. */
+SSTAR_API int sstar_collective_start(struct sstar_collective *plan, const void *send, void *recv,
+                                     size_t count, enum sstar_type type, enum sstar_op op);
+SSTAR_API int sstar_collective_test(struct sstar_collective *plan);
+SSTAR_API int sstar_collective_wait(struct sstar_collective *plan);
+/* AllReduce with a plan for SSTAR_AUTO that is kept in the world. */
 SSTAR_API int sstar_allreduce(struct sstar_world *world, const void *send, void *recv, size_t count,
                               enum sstar_type type, enum sstar_op op);
-/* Set overhead_us and node_us of a cost whose other members say what the wire is: from an exchange
- * of small messages of all ranks with their neighbours, and from the plan's node steps. Takes some
- * 50 ms, or nine rounds of 2(n-1) hops of the ring if those take longer. The same figures on all
- * ranks. Collective; all give the same cost. */
-SSTAR_API int sstar_measure_overhead(struct sstar_allreduce *plan, struct sstar_cost *cost);
-/* What the schedule costs on such a wire, in us: its steps played on the port model of softnic.h
- * with the node map of the world. The work of ranks counts as far as the cost says it
- * (overhead_us for each message, node_us for each step of a node); touching bytes is free. */
-SSTAR_API int sstar_allreduce_price(const struct sstar_allreduce *plan, size_t count,
-                                    enum sstar_type type, const struct sstar_cost *cost,
-                                    double *us);
+
+/*
+ * Prices: the steps of a schedule played on the port model of softnic.h, with the node map of the
+ * world, on alpha, g and beta of its wire (as imposed, else measured when first asked) and on what
+ * the ranks add, measured too: see sstar_cost. Opening with AUTO or HIERARCHICAL measures and
+ * prices all that is possible; rank 0 decides and tells the others.
+ */
+struct sstar_price {
+    enum sstar_algorithm algorithm;
+    double us;      /* the parts below make it up */
+    double wire_us; /* what the wire alone would take, ranks working in no time */
+    double alpha_us, gap_us, beta_us, work_us;
+};
+/* Measure the wire and what the ranks add, for each algorithm that the plan may take, unless that
+ * has been done. Some 50 ms for each, more on a slow wire. Collective. */
+SSTAR_API int sstar_collective_measure(struct sstar_collective *plan);
+/* The figures that prices of an algorithm are made with; zeros for one that the plan cannot take.
+ */
+SSTAR_API struct sstar_cost sstar_collective_cost(const struct sstar_collective *plan,
+                                                  enum sstar_algorithm algorithm);
+/* What the plan does with so many elements. */
+SSTAR_API enum sstar_algorithm sstar_collective_choice(const struct sstar_collective *plan,
+                                                       size_t count, enum sstar_type type);
+/* The same, and its price: 0 before it is measured. */
+SSTAR_API int sstar_collective_price(const struct sstar_collective *plan, size_t count,
+                                     enum sstar_type type, struct sstar_price *price);
+/* The prices of all that the plan may do: how many, in the order of the algorithms. */
+SSTAR_API int sstar_collective_prices(const struct sstar_collective *plan, size_t count,
+                                      enum sstar_type type,
+                                      struct sstar_price prices[SSTAR_ALGORITHMS]);
 
 /* ---- the aggregating all-to-all ------------------------------------------------------------- */
 

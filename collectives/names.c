@@ -26,8 +26,27 @@ const char *sstar_op_name(enum sstar_op op)
     return (unsigned)op < sizeof names / sizeof *names ? names[op] : "?";
 }
 
+const char *sstar_operation_name(enum sstar_operation operation)
+{
+    static const char *const names[] = {"allreduce", "reducescatter", "allgather",
+                                        "broadcast", "reduce",        "barrier"};
+    return (unsigned)operation < sizeof names / sizeof *names ? names[operation] : "?";
+}
+
 const char *sstar_algorithm_name(enum sstar_algorithm algorithm)
 {
-    static const char *const names[] = {"auto", "ring", "hierarchical"};
+    static const char *const names[] = {
+        "auto",
+        "ring",
+        "doubling",
+        "halving",
+        "circulant",
+        "tree",
+        "hierarchical",
+        "hierarchical-ring",
+        "hierarchical-doubling",
+        "hierarchical-halving",
+        "hierarchical-tree",
+    };
     return (unsigned)algorithm < sizeof names / sizeof *names ? names[algorithm] : "?";
 }

@@ -10,10 +10,10 @@
  */
 #include "collectives/node_reduce.h"
 #include "transport/memory.h"
-#include "transport/wait.h"
 #include "transport/world.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
     node->areas = calloc((size_t)size * 3, sizeof *node->areas);
     node->block = aligned_alloc(64, NODE_BLOCK_BYTES);
     if (!node->areas || !node->block)
-        return report_set(&world->report, -ENOMEM, "allreduce: out of memory");
+        return report_set(&world->report, -ENOMEM, "collectives: out of memory");
     node->inputs = (const char **)(node->areas + size);
     node->outputs = (char **)(node->inputs + size);
     void *memory;
@@ -47,7 +47,7 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
         if (!node->areas[i]) {
             control_await_news(node->world);
             return world_fail(node->world, -EFAULT,
-                              "allreduce: rank %d cannot map memory of rank %d of its node",
+                              "collectives: rank %d cannot map memory of rank %d of its node",
                               node->world->rank, rank);
         }
     }
@@ -66,40 +66,24 @@ void node_part_close(struct node_part *node)
 /* ---- meeting ------------------------------------------------------------------------------------
  */
 
-/* Wait until the word reads `want` in the bits of `mask`, or with a mask of 0 at least `want`. */
-static int wait_for(struct node_part *node, const _Atomic uint64_t *word, uint64_t want,
-                    uint64_t mask, int peer)
-{
-    struct waiter w =
-        wait_begin(node->world, "its part in the node's AllReduce", node->members[peer], want);
-    for (;;) {
-        uint64_t now = atomic_load_explicit(word, memory_order_acquire);
-        if (mask ? (now & mask) == want : now >= want)
-            return 0;
-        int err = node->links ? sstar_links_progress(node->links) : 0;
-        if (err < 0 || (err = wait_step(&w)) < 0)
-            return err;
-    }
-}
+/* An act is a function that is called again and again: it goes on from node->stage, and says that
+ * it waits (the next call comes when all ranks of the node have come) or is done. */
+enum { WAITS, DONE };
+static const unsigned LAST_STAGE = UINT_MAX;
 
 static int differ(struct node_part *node, int peer)
 {
     return world_fail(node->world, -EINVAL,
-                      "allreduce: ranks %d and %d differ in count, type or operation",
+                      "collectives: ranks %d and %d differ in count, type or operation",
                       node->world->rank, node->members[peer]);
 }
 
 /* Say that we have come, and wait for the others. */
 static int meet(struct node_part *node)
 {
-    uint64_t phase = ++node->phase;
-    atomic_store_explicit(&node->area->phase, phase, memory_order_release);
-    for (int i = 0; i < node->size; i++) {
-        int err = i == node->me ? 0 : wait_for(node, &node->areas[i]->phase, phase, 0, i);
-        if (err)
-            return err;
-    }
-    return 0;
+    atomic_store_explicit(&node->area->phase, ++node->phase, memory_order_release);
+    node->waits = NODE_WAITS_MEET;
+    return WAITS;
 }
 
 static char *data_of(struct node_slot *slot, size_t bytes)
@@ -114,45 +98,69 @@ static const char *slot_of(const struct node_part *node, int i, size_t bytes)
 }
 
 /* Put `bytes` of ours into our slot and wait until all have. */
-static int exchange(struct node_part *node, const void *mine, size_t bytes, uint32_t signature)
+static int exchange(struct node_part *node, const void *mine, size_t bytes)
 {
     uint32_t round = ++node->round;
     struct node_slot *slot = &node->area->slots[round & 1];
     memcpy(data_of(slot, bytes), mine, bytes);
-    atomic_store_explicit(&slot->word, (uint64_t)signature << 32 | round, memory_order_release);
-    for (int i = 0; i < node->size; i++) {
-        const _Atomic uint64_t *word = &node->areas[i]->slots[round & 1].word;
-        int err = wait_for(node, word, round, UINT32_MAX, i);
-        if (err)
-            return err;
-        if (atomic_load_explicit(word, memory_order_relaxed) >> 32 != signature)
-            return differ(node, i);
-    }
-    return 0;
+    atomic_store_explicit(&slot->word, (uint64_t)node->job->signature << 32 | round,
+                          memory_order_release);
+    node->waits = NODE_WAITS_EXCHANGE;
+    return WAITS;
 }
 
-/* Tell where our vectors lie, and learn which of the others' we can reach. */
-static int publish(struct node_part *node, const struct node_job *job)
+/* 1: all have come. */
+static int all_are_here(struct node_part *node)
+{
+    for (; node->seen < node->size; node->seen++) {
+        struct node_area *area = node->areas[node->seen];
+        if (node->waits == NODE_WAITS_MEET) {
+            if (atomic_load_explicit(&area->phase, memory_order_acquire) < node->phase)
+                return 0;
+            continue;
+        }
+        uint64_t word =
+            atomic_load_explicit(&area->slots[node->round & 1].word, memory_order_acquire);
+        if ((uint32_t)word != node->round)
+            return 0;
+        if (word >> 32 != node->job->signature)
+            return differ(node, node->seen);
+    }
+    node->waits = NODE_WAITS_NOT;
+    node->seen = 0;
+    return 1;
+}
+
+/* Tell where our vectors lie; */
+static int publish(struct node_part *node)
 {
     struct sstar_world *world = node->world;
     struct node_area *area = node->area;
+    const struct node_job *job = node->job;
     size_t bytes = job->count * job->element_bytes;
     area->send = (uintptr_t)job->send;
     area->recv = (uintptr_t)job->recv;
     area->send_is_shared = memory_peer(world, world->rank, area->send, bytes) != NULL;
     area->recv_is_shared = memory_peer(world, world->rank, area->recv, bytes) != NULL;
     area->signature = job->signature;
-    int err = meet(node);
+    return meet(node);
+}
+
+/* and learn which of the others' we can reach. */
+static int learn(struct node_part *node)
+{
+    struct sstar_world *world = node->world;
+    size_t bytes = node->job->count * node->job->element_bytes;
     node->inputs_shared = node->outputs_shared = node->owners_shared = true;
-    for (int i = 0; !err && i < node->size; i++) {
+    for (int i = 0; i < node->size; i++) {
         const struct node_area *their = node->areas[i];
-        if (their->signature != job->signature)
+        if (their->signature != node->job->signature)
             return differ(node, i);
         node->inputs_shared &= their->send_is_shared != 0;
         node->outputs_shared &= their->recv_is_shared != 0;
         node->owners_shared &= i >= node->owners || their->recv_is_shared != 0;
     }
-    for (int i = 0; !err && i < node->size; i++) {
+    for (int i = 0; i < node->size; i++) {
         const struct node_area *their = node->areas[i];
         int rank = node->members[i];
         bool needed = i < node->owners ? node->owners_shared : node->outputs_shared;
@@ -160,11 +168,11 @@ static int publish(struct node_part *node, const struct node_job *job)
         node->outputs[i] = needed ? memory_peer(world, rank, their->recv, bytes) : NULL;
         if ((node->inputs_shared && !node->inputs[i]) || (needed && !node->outputs[i])) {
             control_await_news(world);
-            return world_fail(world, -EFAULT, "allreduce: rank %d cannot map memory of rank %d",
+            return world_fail(world, -EFAULT, "collectives: rank %d cannot map memory of rank %d",
                               world->rank, rank);
         }
     }
-    return err;
+    return 0;
 }
 
 /* ---- reducing -----------------------------------------------------------------------------------
@@ -234,83 +242,99 @@ static size_t pieces_of(const struct node_part *node, const struct node_job *job
     return (count + most - 1) / most;
 }
 
-static int reduce_scatter_staged(struct node_part *node, const struct node_job *job)
+static size_t most_of(const struct node_part *node, bool gather)
 {
-    size_t bytes = job->element_bytes, at;
-    size_t most = NODE_STAGING_BYTES / ((size_t)node->owners * bytes);
-    size_t pieces = pieces_of(node, job, most);
-    for (size_t piece = 0; piece < pieces; piece++) {
-        unsigned half = node->pieces++ & 1;
-        for (int j = 0; j < node->owners; j++) {
-            size_t n = piece_of(node, job, j, piece, most, &at);
-            memcpy(node->area->staging[half] + (size_t)j * most * bytes,
-                   (const char *)job->send + at * bytes, n * bytes);
-        }
-        int err = meet(node);
-        if (err)
-            return err;
-        size_t n = piece_of(node, job, node->me, piece, most, &at);
-        for (int i = 0; i < node->size && n; i++)
-            node->inputs[i] = node->areas[i]->staging[half] + (size_t)node->me * most * bytes;
-        size_t block = NODE_BLOCK_BYTES / bytes;
-        for (size_t done = 0; done < n; done += block)
-            reduce_inputs(node, job, node->inputs, done, n - done < block ? n - done : block,
-                          (char *)job->recv + (at + done) * bytes);
-    }
-    return 0;
+    size_t parts = gather ? 1 : (size_t)node->owners;
+    return NODE_STAGING_BYTES / (parts * node->job->element_bytes);
 }
 
-static int reduce_scatter_small(struct node_part *node, const struct node_job *job)
+/* Our part of piece `piece` of every slice into the staging part, for their owners. */
+static int stage_inputs(struct node_part *node, size_t piece)
 {
+    const struct node_job *job = node->job;
+    size_t bytes = job->element_bytes, most = most_of(node, false), at;
+    node->half = node->pieces++ & 1;
+    for (int j = 0; j < node->owners; j++) {
+        size_t n = piece_of(node, job, j, piece, most, &at);
+        memcpy(node->area->staging[node->half] + (size_t)j * most * bytes,
+               (const char *)job->send + at * bytes, n * bytes);
+    }
+    return meet(node);
+}
+
+static void reduce_staged(struct node_part *node, size_t piece)
+{
+    const struct node_job *job = node->job;
+    size_t bytes = job->element_bytes, most = most_of(node, false), at;
+    size_t n = piece_of(node, job, node->me, piece, most, &at);
+    for (int i = 0; i < node->size && n; i++)
+        node->inputs[i] = node->areas[i]->staging[node->half] + (size_t)node->me * most * bytes;
+    size_t block = NODE_BLOCK_BYTES / bytes;
+    for (size_t done = 0; done < n; done += block)
+        reduce_inputs(node, job, node->inputs, done, n - done < block ? n - done : block,
+                      (char *)job->recv + (at + done) * bytes);
+}
+
+static void reduce_small(struct node_part *node)
+{
+    const struct node_job *job = node->job;
     size_t bytes = job->element_bytes, offset, count;
-    int err = exchange(node, job->send, job->count * bytes, job->signature);
-    if (err)
-        return err;
     slice_of(node, job, node->me, &offset, &count);
     for (int i = 0; i < node->size; i++)
         node->inputs[i] = slot_of(node, i, job->count * bytes);
     reduce_inputs(node, job, node->inputs, offset, count, (char *)job->recv + offset * bytes);
-    return 0;
 }
 
-int node_reduce_scatter(struct node_part *node, const struct node_job *job)
+/* Stage 0 goes to the others, stage 1 sees where their inputs are, later ones each do a piece. */
+static int reduce_scatter(struct node_part *node)
 {
-    if (job->count == 0)
-        return 0;
-    if (is_small(node, job))
-        return reduce_scatter_small(node, job);
-    int err = publish(node, job);
-    if (err)
-        return err;
-    if (!node->inputs_shared)
-        return reduce_scatter_staged(node, job);
-    reduce_shared(node, job, false);
-    return 0;
+    const struct node_job *job = node->job;
+    unsigned stage = node->stage++;
+    if (stage == 0)
+        return is_small(node, job) ? exchange(node, job->send, job->count * job->element_bytes)
+                                   : publish(node);
+    if (is_small(node, job)) {
+        reduce_small(node);
+        return DONE;
+    }
+    if (stage == 1) {
+        int err = learn(node);
+        if (err)
+            return err;
+        if (!node->inputs_shared)
+            return stage_inputs(node, 0);
+        bool everywhere = node->act == NODE_ALL_REDUCE && node->outputs_shared;
+        reduce_shared(node, job, everywhere);
+        if (!everywhere)
+            return DONE;
+        node->stage = LAST_STAGE;
+        return meet(node);
+    }
+    size_t piece = stage - 2;
+    reduce_staged(node, piece);
+    return piece + 1 < pieces_of(node, job, most_of(node, false)) ? stage_inputs(node, piece + 1)
+                                                                  : DONE;
 }
 
 /* ---- gathering ----------------------------------------------------------------------------------
  */
 
-static int all_gather_small(struct node_part *node, const struct node_job *job)
+static void gather_small(struct node_part *node)
 {
+    const struct node_job *job = node->job;
     size_t bytes = job->element_bytes, offset, count;
-    slice_of(node, job, node->me, &offset, &count);
-    int err = exchange(node, (char *)job->recv + offset * bytes, count * bytes, job->signature);
-    for (int j = 0; !err && j < node->owners; j++) {
+    for (int j = 0; j < node->owners; j++) {
         slice_of(node, job, j, &offset, &count);
         if (j != node->me)
             memcpy((char *)job->recv + offset * bytes, slot_of(node, j, count * bytes),
                    count * bytes);
     }
-    return err;
 }
 
-static int all_gather_shared(struct node_part *node, const struct node_job *job)
+static void gather_shared(struct node_part *node)
 {
+    const struct node_job *job = node->job;
     size_t bytes = job->element_bytes, offset, count;
-    int err = meet(node); /* the slices are whole */
-    if (err)
-        return err;
     for (int turn = 1; turn <= node->owners; turn++) {
         int j = (node->me + turn) % node->owners; /* not all from the same rank at once */
         slice_of(node, job, j, &offset, &count);
@@ -318,70 +342,131 @@ static int all_gather_shared(struct node_part *node, const struct node_job *job)
             memcpy((char *)job->recv + offset * bytes, node->outputs[j] + offset * bytes,
                    count * bytes);
     }
-    return meet(node); /* all have read */
 }
 
-static int all_gather_staged(struct node_part *node, const struct node_job *job)
+static int stage_slice(struct node_part *node, size_t piece)
 {
-    size_t bytes = job->element_bytes, at, most = NODE_STAGING_BYTES / bytes;
-    size_t pieces = pieces_of(node, job, most);
-    for (size_t piece = 0; piece < pieces; piece++) {
-        unsigned half = node->pieces++ & 1;
-        size_t n = piece_of(node, job, node->me, piece, most, &at);
-        memcpy(node->area->staging[half], (char *)job->recv + at * bytes, n * bytes);
-        int err = meet(node);
-        if (err)
-            return err;
-        for (int j = 0; j < node->owners; j++) {
-            n = piece_of(node, job, j, piece, most, &at);
-            if (j != node->me)
-                memcpy((char *)job->recv + at * bytes, node->areas[j]->staging[half], n * bytes);
-        }
+    const struct node_job *job = node->job;
+    size_t bytes = job->element_bytes, at;
+    size_t n = piece_of(node, job, node->me, piece, most_of(node, true), &at);
+    node->half = node->pieces++ & 1;
+    memcpy(node->area->staging[node->half], (char *)job->recv + at * bytes, n * bytes);
+    return meet(node);
+}
+
+static void gather_staged(struct node_part *node, size_t piece)
+{
+    const struct node_job *job = node->job;
+    size_t bytes = job->element_bytes, at;
+    for (int j = 0; j < node->owners; j++) {
+        size_t n = piece_of(node, job, j, piece, most_of(node, true), &at);
+        if (j != node->me)
+            memcpy((char *)job->recv + at * bytes, node->areas[j]->staging[node->half], n * bytes);
     }
-    return 0;
 }
 
-int node_all_gather(struct node_part *node, const struct node_job *job)
+static int all_gather(struct node_part *node)
 {
-    if (job->count == 0)
-        return 0;
-    if (is_small(node, job))
-        return all_gather_small(node, job);
-    return node->owners_shared ? all_gather_shared(node, job) : all_gather_staged(node, job);
+    const struct node_job *job = node->job;
+    unsigned stage = node->stage++;
+    size_t bytes = job->element_bytes, offset, count;
+    if (is_small(node, job)) {
+        slice_of(node, job, node->me, &offset, &count);
+        if (stage == 0)
+            return exchange(node, (char *)job->recv + offset * bytes, count * bytes);
+        gather_small(node);
+        return DONE;
+    }
+    if (node->owners_shared) {
+        if (stage == 1)
+            gather_shared(node);
+        return stage < 2 ? meet(node) : DONE; /* the slices are whole; all have read */
+    }
+    if (stage == 0)
+        return stage_slice(node, 0);
+    gather_staged(node, stage - 1);
+    return stage < pieces_of(node, job, most_of(node, true)) ? stage_slice(node, stage) : DONE;
 }
 
 /* ---- one node is all ----------------------------------------------------------------------------
  */
 
-int node_all_reduce(struct node_part *node, const struct node_job *job)
+/* Everybody reduces everything: one exchange, no second. */
+static void reduce_all_small(struct node_part *node)
 {
+    const struct node_job *job = node->job;
     size_t bytes = job->count * job->element_bytes;
-    if (bytes == 0)
-        return 0;
+    job->kernel(job->recv, slot_of(node, 0, bytes), slot_of(node, 1, bytes), job->count);
+    for (int i = 2; i < node->size; i++)
+        job->kernel(job->recv, job->recv, slot_of(node, i, bytes), job->count);
+}
+
+static int all_reduce(struct node_part *node)
+{
+    const struct node_job *job = node->job;
     if (node->size == 1) {
-        memmove(job->recv, job->send, bytes);
-        return 0;
+        memmove(job->recv, job->send, job->count * job->element_bytes);
+        return DONE;
     }
-    if (bytes <= node->small_bytes) {
-        /* Everybody reduces everything: one exchange, no second. */
-        int err = exchange(node, job->send, bytes, job->signature);
-        if (err)
-            return err;
-        job->kernel(job->recv, slot_of(node, 0, bytes), slot_of(node, 1, bytes), job->count);
-        for (int i = 2; i < node->size; i++)
-            job->kernel(job->recv, job->recv, slot_of(node, i, bytes), job->count);
-        return 0;
+    if (node->gathering)
+        return all_gather(node);
+    if (node->stage == 1 && is_small(node, job)) {
+        reduce_all_small(node);
+        return DONE;
     }
-    int err = publish(node, job);
-    if (err)
-        return err;
-    if (node->inputs_shared && node->outputs_shared) {
-        reduce_shared(node, job, true);
-        return meet(node);
+    if (node->stage == LAST_STAGE)
+        return DONE;
+    int next = reduce_scatter(node);
+    if (next != DONE)
+        return next;
+    node->gathering = true;
+    node->stage = 0;
+    return all_gather(node);
+}
+
+/* ---- acts ---------------------------------------------------------------------------------------
+ */
+
+void node_begin(struct node_part *node, enum node_act act, const struct node_job *job)
+{
+    node->job = job;
+    node->act = act;
+    node->stage = 0;
+    node->gathering = false;
+}
+
+static int act_on(struct node_part *node)
+{
+    switch (node->act) {
+    case NODE_REDUCE_SCATTER:
+        return reduce_scatter(node);
+    case NODE_ALL_GATHER:
+        return all_gather(node);
+    case NODE_ALL_REDUCE:
+        return all_reduce(node);
+    case NODE_MEET:
+        return node->stage++ ? DONE : meet(node);
     }
-    if (node->inputs_shared)
-        reduce_shared(node, job, false);
-    else
-        err = reduce_scatter_staged(node, job);
-    return err ? err : node_all_gather(node, job);
+    return DONE;
+}
+
+int node_advance(struct node_part *node)
+{
+    if (node->act != NODE_MEET && node->job->count == 0)
+        return 1;
+    for (;;) {
+        if (node->waits) {
+            int here = all_are_here(node);
+            if (here <= 0)
+                return here;
+        }
+        int next = act_on(node);
+        if (next != WAITS)
+            return next == DONE ? 1 : next;
+    }
+}
+
+int node_awaited(const struct node_part *node)
+{
+    return node->members[node->seen < node->size ? node->seen : 0];
 }

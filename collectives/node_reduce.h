@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The part of AllReduce that stays inside a node: loads and stores in shared memory.
+ * The part of a collective that stays inside a node: loads and stores in shared memory.
  *
  * Each rank has an area that the others of its node read; only its owner writes it. Small vectors
  * go through a slot of the area: data, then one word that says that they are there, in one cache
@@ -37,7 +37,7 @@ struct node_area {
     alignas(64) char staging[2][NODE_STAGING_BYTES];
 };
 
-/* One AllReduce. */
+/* One operation. */
 struct node_job {
     const void *send;
     void *recv;
@@ -46,20 +46,30 @@ struct node_job {
     uint32_t signature; /* of count, type and op; the same on all ranks */
 };
 
+/* The local steps of schedule.h. */
+enum node_act { NODE_REDUCE_SCATTER, NODE_ALL_GATHER, NODE_ALL_REDUCE, NODE_MEET };
+
 struct node_part {
     struct sstar_world *world;
-    struct sstar_links *links; /* moved on while we wait; may be NULL */
-    int size, me, owners;      /* ranks of the node, our place, owners of slices */
-    const int *members;        /* [size] their ranks in the world */
-    struct node_area **areas;  /* [size] */
-    struct node_area *area;    /* ours */
-    const char **inputs;       /* [size] of the job under way, where they can be read */
+    int size, me, owners;     /* ranks of the node, our place, owners of slices */
+    const int *members;       /* [size] their ranks in the world */
+    struct node_area **areas; /* [size] */
+    struct node_area *area;   /* ours */
+    const char **inputs;      /* [size] of the job under way, where they can be read */
     char **outputs;
     bool inputs_shared, owners_shared, outputs_shared;
     size_t small_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;
     uint64_t phase, pieces;
     char *block; /* [NODE_BLOCK_BYTES] */
+    /* The act under way. */
+    const struct node_job *job;
+    enum node_act act;
+    bool gathering; /* the second half of NODE_ALL_REDUCE */
+    unsigned stage;
+    enum { NODE_WAITS_NOT, NODE_WAITS_MEET, NODE_WAITS_EXCHANGE } waits;
+    int seen;      /* ranks 0 .. seen - 1 of the node have come */
+    unsigned half; /* of the staging part, of the piece under way */
 };
 
 /* Allocate our area; its address goes to the others, then node_part_meet with theirs, by rank of
@@ -68,9 +78,11 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
 int node_part_meet(struct node_part *node, const uint64_t *addresses);
 void node_part_close(struct node_part *node);
 
-/* The three local steps of schedule.h. Our slice is elements offset .. offset + count. */
-int node_reduce_scatter(struct node_part *node, const struct node_job *job);
-int node_all_gather(struct node_part *node, const struct node_job *job);
-int node_all_reduce(struct node_part *node, const struct node_job *job);
+/* Begin an act; then 1: done, 0: it waits for others (node_awaited), or a negative errno. The job
+ * must stay until it is done. */
+void node_begin(struct node_part *node, enum node_act act, const struct node_job *job);
+int node_advance(struct node_part *node);
+/* A rank of the world that has not come yet. */
+int node_awaited(const struct node_part *node);
 
 #endif

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * o and the time of a node step, measured in the world and on the links that the AllReduce will
- * use, by all its ranks at once: what a rank adds to a message depends on how many of them share
- * its core.
+ * What the ranks add to the wire, measured in the world and on the links that will be used, by all
+ * ranks at once: it depends on how many of them share a core.
  *
- * For o every rank sends a small message to its successor on the ring, waits for that of its
- * predecessor, and so on: a chain of hops, as long as an AllReduce has it, so that as many of the
- * rounds as of the AllReduces meet with a disturbance and the medians of both mean the same; so
- * with the node steps. What the chain takes on the wire alone, ports shared as they are, is what a
- * ring AllReduce of single elements takes in the simulation (schedule_ring.c: message k+1 follows
- * upon receiving message k). The rest is o.
+ * A short and a long vector go through the schedule; o is that overhead with which the simulation
+ * takes as long for the short one, and gamma that time of a byte with which it does for the long
+ * one. The node's steps are timed by themselves. Medians of rounds, each as long as its slowest
+ * rank took.
  */
-#include "collectives/allreduce_plan.h"
+#include "collectives/collective_plan.h"
 #include "collectives/fit.h"
-#include "collectives/simulate.h"
-#include "transport/link.h"
-#include "transport/wait.h"
 #include "transport/world.h"
 
 #include <errno.h>
@@ -24,109 +18,71 @@
 #include <string.h>
 
 enum {
-    MESSAGE_BYTES = 8,
-    LEAST_HOPS = 4,   /* in a row; else as many as the ring of an AllReduce has */
     LEAST_ROUNDS = 7, /* and the median counts */
-    MOST_ROUNDS = 101,
+    MOST_ROUNDS = 51,
     WARM_ROUNDS = 2,
-    NODE_ROUNDS = 51,
+    LONG_BYTES = 256 * 1024, /* a vector by which gamma is measured */
+    HALVINGS = 40,
 };
-#define HOPS_US 40e3 /* to be spent on hops, if the wire is fast enough */
+#define ROUNDS_US 20e3 /* to be spent on the rounds of one vector, if the wire is fast enough */
 
-static int send_one(struct sstar_allreduce *plan, uint64_t *ticket)
-{
-    struct waiter w = wait_begin(plan->world, "a slot to measure o", link_peer(plan->next), 0);
-    void *payload;
-    int err;
-    while ((err = link_reserve(plan->next, MESSAGE_BYTES, &payload)) == -EAGAIN)
-        if ((err = plan_turn(plan, &w)) < 0)
-            return err;
-    if (err)
-        return err;
-    memset(payload, 0, MESSAGE_BYTES);
-    while ((err = link_commit_ticket(plan->next, MESSAGE_BYTES, 0, ticket)) == -EAGAIN)
-        if ((err = plan_turn(plan, &w)) < 0)
-            return err;
-    return err;
-}
+/* What is timed: a schedule, or with no algorithm the node's two steps. */
+struct trial {
+    struct sstar_collective *plan;
+    struct schedule_shape shape;
+    char *send, *recv;
+};
 
-static int receive_one(struct sstar_allreduce *plan)
+static int node_steps(struct sstar_collective *plan, const struct trial *trial)
 {
-    struct waiter w =
-        wait_begin(plan->world, "a message to measure o by", link_peer(plan->previous), 0);
-    struct message message;
-    int got, err;
-    while ((got = link_receive(plan->previous, &message)) == 0)
-        if ((err = plan_turn(plan, &w)) < 0)
-            return err;
-    if (got < 0)
-        return got;
-    link_release(plan->previous, 1);
-    return 0;
-}
-
-/* Nothing is left waiting for the wire when the ranks go on to the next round. */
-static int see_off(struct sstar_allreduce *plan, uint64_t ticket)
-{
-    struct waiter w = wait_begin(plan->world, "a message to leave", link_peer(plan->next), 0);
+    struct node_job job = {.send = trial->send,
+                           .recv = trial->recv,
+                           .count = trial->shape.count,
+                           .element_bytes = sizeof(float),
+                           .kernel = plan->kernels->kernels[SSTAR_FLOAT32].op[SSTAR_SUM]};
+    const enum node_act acts[] = {NODE_REDUCE_SCATTER, NODE_ALL_GATHER};
+    bool one = plan->map.nodes == 1;
     int err = 0;
-    while (err >= 0 && !sstar_link_done(plan->next, ticket))
-        err = plan_turn(plan, &w);
-    return err < 0 ? err : 0;
-}
-
-/* Behind a barrier; ranks that are not on the ring only wait for the others. */
-static int time_hops(struct sstar_allreduce *plan, int hops, double *us)
-{
-    uint64_t ticket = 0;
-    int err = sstar_fast_barrier(plan->world);
-    uint64_t begin = clock_ns();
-    if (!plan->next)
-        hops = 0;
-    for (int i = 0; i < hops && !err; i++) {
-        err = send_one(plan, &ticket);
-        if (!err)
-            err = receive_one(plan);
+    for (int i = 0; i < (one ? 1 : 2) && !err; i++) {
+        node_begin(&plan->node, one ? NODE_ALL_REDUCE : acts[i], &job);
+        struct waiter w = wait_begin(plan->world, "its part in the node's collective", -1, 0);
+        int done;
+        while ((done = node_advance(&plan->node)) == 0 && !err) {
+            w.peer = node_awaited(&plan->node);
+            err = wait_step(&w);
+        }
+        if (done < 0)
+            err = done;
     }
-    *us = (double)(clock_ns() - begin) / 1e3;
-    return err || !hops ? err : see_off(plan, ticket);
+    return err;
 }
 
-/* Those of one AllReduce: the only one of a single node, or that before and that after the ring. */
-static int time_node_steps(struct sstar_allreduce *plan, int steps, double *us)
+static int time_one(const struct trial *trial, double *us)
 {
-    static const int64_t one = 1;
-    int64_t sum = 0;
-    struct node_job job = {.send = &one,
-                           .recv = &sum,
-                           .count = 1,
-                           .element_bytes = sizeof one,
-                           .kernel = plan->kernels->kernels[SSTAR_INT64].op[SSTAR_SUM]};
+    struct sstar_collective *plan = trial->plan;
     int err = sstar_fast_barrier(plan->world);
     uint64_t begin = clock_ns();
-    if (!err && steps == 1)
-        err = node_all_reduce(&plan->node, &job);
-    if (!err && steps == 2)
-        err = node_reduce_scatter(&plan->node, &job);
-    if (!err && steps == 2)
-        err = node_all_gather(&plan->node, &job);
+    if (!err && trial->shape.algorithm == SSTAR_AUTO)
+        err = node_steps(plan, trial);
+    else if (!err)
+        err =
+            execute_begin(plan, &trial->shape, trial->send, trial->recv, SSTAR_FLOAT32, SSTAR_SUM);
+    if (!err && trial->shape.algorithm != SSTAR_AUTO)
+        err = execute_wait(plan);
     *us = (double)(clock_ns() - begin) / 1e3;
     return err;
 }
 
-/* The median of rounds, each as long as the slowest rank took. */
-static int median_of(struct sstar_allreduce *plan,
-                     int (*time)(struct sstar_allreduce *plan, int n, double *us), int n,
-                     int rounds, double *us)
+static int median_of(const struct trial *trial, int rounds, double *us)
 {
-    struct sstar_world *world = plan->world;
+    struct sstar_world *world = trial->plan->world;
     size_t size = (size_t)world->size, each = (size_t)rounds;
     double *mine = calloc(each * (size + 1), sizeof *mine), *all = mine + each;
     if (!mine)
-        return world_fail(world, -ENOMEM, "allreduce: out of memory");
+        return world_fail(world, -ENOMEM, "collectives: out of memory");
     int err = 0;
     for (int i = -WARM_ROUNDS; i < rounds && !err; i++)
-        err = time(plan, n, &mine[i < 0 ? 0 : i]);
+        err = time_one(trial, &mine[i < 0 ? 0 : i]);
     if (!err)
         err = sstar_allgather(world, mine, each * sizeof *mine, all);
     for (size_t i = 0; i < each && !err; i++)
@@ -138,57 +94,149 @@ static int median_of(struct sstar_allreduce *plan,
     return err;
 }
 
-static int measure_overhead(struct sstar_allreduce *plan, const struct sstar_cost *wire,
-                            double *overhead_us)
+/* The value of one figure of the cost with which the simulation takes `us`; 0 if it takes longer
+ * without. */
+static int solve(const struct trial *trial, struct sstar_cost *cost, double *figure, double us)
 {
-    struct hierarchy hierarchy = hierarchy_of(&plan->map);
-    bool split = plan->algorithm == SSTAR_HIERARCHICAL && !hierarchy.ring_only;
-    size_t places = (size_t)(split ? plan->map.nodes : plan->map.size);
-    size_t turns = 2 * places - 2, passes = (LEAST_HOPS + turns - 1) / turns;
-    /* As many elements as passes of the ring take, each a message of its own. */
-    struct schedule_shape shape = {.algorithm = plan->algorithm,
-                                   .map = &plan->map,
-                                   .count =
-                                       places * passes * (split ? (size_t)hierarchy.owners : 1),
-                                   .slices = 1,
-                                   .slice_elements = 1};
-    struct simulate_attr attr = {
-        .cost = {.alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps},
-        .port_per_rank = plan->world->config.port_per_rank,
-        .queue_pairs = plan->queue_pairs,
-        .slots = PLAN_SLOTS,
-        .element_bytes = MESSAGE_BYTES};
-    double wire_us = 0, us = 0;
-    int hops = (int)(turns * passes), err = simulate_schedule(&shape, &attr, &wire_us);
-    if (err)
-        return world_fail(plan->world, err, "allreduce: no price of %d hops: %s", hops,
-                          strerror(-err));
-    double rounds = wire_us > 0 ? HOPS_US / wire_us : MOST_ROUNDS;
-    rounds = fmin(fmax(rounds, LEAST_ROUNDS), MOST_ROUNDS);
-    err = median_of(plan, time_hops, hops, (int)rounds, &us);
-    if (!err)
-        *overhead_us = fmax(0, (us - wire_us) / hops);
+    double low = 0, high = us, got;
+    int err = 0;
+    for (int i = 0; i < HALVINGS && !err && high - low > 1e-3 * high; i++) {
+        *figure = i ? (low + high) / 2 : 0;
+        struct simulate_attr attr = plan_simulation(trial->plan, cost, sizeof(float));
+        err = simulate_schedule(&trial->shape, &attr, &got);
+        if (!err && i == 0 && got >= us)
+            return 0;
+        if (!err)
+            *(got < us ? &low : &high) = *figure;
+    }
+    return err ? world_fail(trial->plan->world, err, "collectives: no price: %s", strerror(-err))
+               : 0;
+}
+
+static int rounds_for(const struct trial *trial, const struct sstar_cost *cost, int *rounds)
+{
+    struct simulate_attr attr = plan_simulation(trial->plan, cost, sizeof(float));
+    double us = 0;
+    int err = simulate_schedule(&trial->shape, &attr, &us);
+    double n = us > 0 ? ROUNDS_US / us : MOST_ROUNDS;
+    *rounds = (int)fmin(fmax(n, LEAST_ROUNDS), MOST_ROUNDS);
+    return err ? world_fail(trial->plan->world, err, "collectives: no price: %s", strerror(-err))
+               : 0;
+}
+
+static size_t count_of(const struct sstar_collective *plan, size_t bytes)
+{
+    bool blocks = plan->operation == SSTAR_REDUCE_SCATTER || plan->operation == SSTAR_ALL_GATHER;
+    size_t elements = bytes / sizeof(float), size = (size_t)plan->map.size;
+    if (plan->operation == SSTAR_BARRIER)
+        return 0;
+    elements = elements > size ? elements : size;
+    return blocks ? elements / size : elements;
+}
+
+static int measure_algorithm(struct trial *trial, enum sstar_algorithm algorithm,
+                             struct sstar_cost *cost)
+{
+    struct sstar_collective *plan = trial->plan;
+    double *const figures[] = {&cost->overhead_us, &cost->byte_ns};
+    const size_t sizes[] = {0, LONG_BYTES};
+    int err = 0;
+    for (int i = 0; i < (plan->operation == SSTAR_BARRIER ? 1 : 2) && !err; i++) {
+        double us = 0;
+        int rounds = 0;
+        trial->shape = plan_shape_of(plan, (struct plan_choice){algorithm, PLAN_DEFAULT_SLICE},
+                                     count_of(plan, sizes[i]), sizeof(float));
+        if (trial->shape.slice_elements * sizeof(float) > plan->slot_bytes)
+            trial->shape.slice_elements = plan->slot_bytes / sizeof(float);
+        err = rounds_for(trial, cost, &rounds);
+        if (!err)
+            err = median_of(trial, rounds, &us);
+        if (!err)
+            err = solve(trial, cost, figures[i], us);
+    }
     return err;
 }
 
-int sstar_measure_overhead(struct sstar_allreduce *plan, struct sstar_cost *cost)
+static int measure_node(struct trial *trial, struct sstar_cost *cost)
+{
+    struct sstar_collective *plan = trial->plan;
+    int steps = plan->map.nodes == 1 ? 1 : 2, err = 0;
+    double us[2] = {0, 0};
+    const size_t counts[] = {1, LONG_BYTES / sizeof(float)};
+    for (int i = 0; i < 2 && !err; i++) {
+        trial->shape = (struct schedule_shape){.count = counts[i]};
+        err = median_of(trial, i ? LEAST_ROUNDS : MOST_ROUNDS, &us[i]);
+    }
+    cost->node_us = us[0] / steps;
+    cost->node_byte_ns = fmax(0, us[1] - us[0]) * 1e3 / LONG_BYTES / steps;
+    return err;
+}
+
+/* alpha, g and beta: imposed, or measured once in a world. */
+static int find_wire(struct sstar_world *world, struct sstar_cost *cost)
+{
+    const struct sstar_wire *wire = &world->config.wire;
+    *cost = (struct sstar_cost){
+        .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
+    if (cost->alpha_us > 0 || cost->gap_us > 0 || cost->beta_gbps > 0 || world->node_count == 1)
+        return 0;
+    if (world->wire_cost) {
+        *cost = *(struct sstar_cost *)world->wire_cost;
+        return 0;
+    }
+    int err = sstar_measure_cost(world, cost);
+    if (err)
+        return err;
+    struct sstar_cost *kept = malloc(sizeof *kept);
+    if (!kept)
+        return world_fail(world, -ENOMEM, "collectives: out of memory");
+    *kept = *cost;
+    world->wire_cost = kept;
+    return 0;
+}
+
+static int measure(struct trial *trial, const struct sstar_cost *wire)
+{
+    struct sstar_collective *plan = trial->plan;
+    struct sstar_cost node = *wire;
+    int err = 0;
+    bool needed = false;
+    for (int i = SSTAR_HIERARCHICAL; i < SSTAR_ALGORITHMS; i++)
+        needed |= plan->candidates[i];
+    if (needed && plan->map.nodes < plan->map.size)
+        err = measure_node(trial, &node);
+    for (int i = 0; i < SSTAR_ALGORITHMS && !err; i++) {
+        if (!plan->candidates[i])
+            continue;
+        bool hierarchical = algorithm_is_hierarchical((enum sstar_algorithm)i);
+        plan->costs[i] = hierarchical ? node : *wire;
+        if (plan->map.size > 1 && !(hierarchical && plan->map.nodes == 1))
+            err = measure_algorithm(trial, (enum sstar_algorithm)i, &plan->costs[i]);
+    }
+    return err;
+}
+
+int sstar_collective_measure(struct sstar_collective *plan)
 {
     struct sstar_world *world = plan->world;
     if (world->failed)
         return world->failed;
-    struct hierarchy hierarchy = hierarchy_of(&plan->map);
-    double overhead_us = 0, node_us = 0;
-    int err = 0;
-    if (plan->links)
-        err = measure_overhead(plan, cost, &overhead_us);
-    if (!err && plan->algorithm == SSTAR_HIERARCHICAL && !hierarchy.ring_only) {
-        int steps = plan->local_only ? 1 : 2;
-        err = median_of(plan, time_node_steps, steps, NODE_ROUNDS, &node_us);
-        node_us /= steps;
-    }
-    if (!err) {
-        cost->overhead_us = overhead_us;
-        cost->node_us = node_us;
-    }
-    return err;
+    if (plan->measured)
+        return 0;
+    struct trial trial = {.plan = plan};
+    struct sstar_cost wire;
+    void *memory;
+    size_t bytes = LONG_BYTES + (size_t)world->size * 64;
+    int err = find_wire(world, &wire);
+    if (!err)
+        err = sstar_alloc(world, 2 * bytes, &memory);
+    if (err)
+        return err;
+    trial.send = memory;
+    trial.recv = trial.send + bytes;
+    err = measure(&trial, &wire);
+    plan->measured = !err;
+    int freed = world->failed ? 0 : sstar_barrier(world); /* nobody reads there any more */
+    sstar_free(world, memory);
+    return err ? err : freed;
 }

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An AllReduce algorithm as a schedule: the steps that one rank takes, in order.
+ * A collective algorithm as a schedule: the steps that one rank takes.
  *
- * A schedule is a pure function of its shape and the rank. The same steps are executed
- * (allreduce.c), checked for every rank together (check.h) and priced (simulate.h).
+ * A schedule is a pure function of its shape and the rank. The same steps are executed (execute.c),
+ * checked for every rank together (check.h) and priced (simulate.h). Each algorithm is a file
+ * schedule_NAME.c that emits steps for the places of a group.
  *
- * A step works on elements offset .. offset + count of the vector. Between two ranks messages are
- * received in the order of sending; sending does not wait for the receiver as long as there is a
- * free slot. The executor needs nothing else: a step names all that it waits for.
+ * Steps stand in lanes. The steps of a lane are taken one after the other; the lanes of a phase do
+ * not wait for one another, so that one may go on while another waits for a message; a phase begins
+ * when all lanes of the one before it are done. On one channel messages from one rank to another
+ * are received in the order of sending, and belong to one lane on either side (check.c proves it).
+ * Sending does not wait for the receiver as long as there is a free slot. The executor needs
+ * nothing else: a step names all that it waits for.
+ *
+ * A step works on elements offset .. offset + count of the vector, which is the whole of what an
+ * operation is about: `count` elements for AllReduce, Reduce and Broadcast; a block of `count` for
+ * each rank, in their order, for ReduceScatter and AllGather. Three memories hold it or part of it:
+ * the input (ReduceScatter: all of it; AllGather: the own block), the result (ReduceScatter: the
+ * own block) and the work memory, which is the result itself where that holds the whole vector.
  */
 #ifndef SSTAR_COLLECTIVES_SCHEDULE_H
 #define SSTAR_COLLECTIVES_SCHEDULE_H
@@ -31,71 +41,140 @@ static inline int node_map_local_size(const struct node_map *map, int node)
 /* The least number of ranks of a node. */
 int node_map_least(const struct node_map *map);
 
+/* ---- steps -------------------------------------------------------------------------------------
+ */
+
 /*
  * What a step does, in this order. `value` is what arrived, or without STEP_RECEIVE what the
- * operand holds; the operand is the caller's input, or with STEP_PARTIAL the result so far.
+ * operand holds; the operand is the input, or with STEP_PARTIAL what the work memory holds.
  */
 enum {
-    STEP_RECEIVE = 1, /* value = the next message of rank `from` */
-    STEP_REDUCE = 2,  /* value = value op operand */
-    STEP_STORE = 4,   /* result = value */
-    STEP_SEND = 8,    /* value goes to rank `to` */
-    STEP_PARTIAL = 16,
+    STEP_RECEIVE = 1,     /* value = the next message of rank from[0], */
+    STEP_REDUCE = 2,      /* value = value op operand, */
+    STEP_STORE = 4,       /* result = value */
+    STEP_SEND = 8,        /* value goes to the ranks to[0] and, unless -1, to[1] */
+    STEP_PARTIAL = 16,    /* see above */
+    STEP_KEEP = 32,       /* work memory = value */
+    STEP_SWAPPED = 64,    /* value = operand op value */
+    STEP_RECEIVE_2 = 128, /* and then value = value op the next message of rank from[1] */
     /* Through the memory of the node, by all its ranks together: */
     STEP_NODE_REDUCE_SCATTER =
-        32,                     /* result = inputs of all ranks of the node, reduced; this range */
-    STEP_NODE_ALL_GATHER = 64,  /* result of the other owners' slices = what they have */
-    STEP_NODE_ALL_REDUCE = 128, /* result = inputs of all ranks of the node, reduced */
+        256,                     /* result = inputs of all ranks of the node, reduced; this range */
+    STEP_NODE_ALL_GATHER = 512,  /* result of the other owners' slices = what they have */
+    STEP_NODE_ALL_REDUCE = 1024, /* result = inputs of all ranks of the node, reduced */
+    STEP_NODE_MEET = 2048,       /* nothing but meeting */
+    STEP_NODE =
+        STEP_NODE_REDUCE_SCATTER | STEP_NODE_ALL_GATHER | STEP_NODE_ALL_REDUCE | STEP_NODE_MEET,
 };
 struct step {
-    unsigned what;
-    int from, to;
+    uint16_t what;
+    uint8_t channel;
+    int from[2], to[2]; /* ranks */
     size_t offset, count;
+};
+
+enum { SCHEDULE_LANES = 16, SCHEDULE_CHANNELS = 8 };
+
+struct lane {
+    int phase;
+    size_t first, end; /* of its steps */
+};
+/* The steps of one rank. Zero it before first use; memory is kept from one making to the next. */
+struct schedule {
+    struct step *steps;
+    size_t n_steps, capacity;
+    struct lane lanes[SCHEDULE_LANES];
+    int n_lanes;
+    bool uses_work; /* something is kept in work memory or read from there */
+    int err;
 };
 
 /* All that a schedule depends on; the same on all ranks. */
 struct schedule_shape {
+    enum sstar_operation operation;
     enum sstar_algorithm algorithm; /* not SSTAR_AUTO */
     const struct node_map *map;
-    size_t count;
-    uint32_t slices;       /* messages that a block is cut into, at least 1 */
-    size_t slice_elements; /* largest message; longer vectors take several passes */
+    size_t count;          /* see above */
+    int root;              /* of Broadcast and Reduce */
+    size_t slice_elements; /* largest message */
+    uint32_t window;       /* messages that a rank sends before it must have received one, >= 1;
+                              at most half the slots of a link (credit may come back that late) */
+    uint32_t channels;     /* rings beside one another, 1 .. SCHEDULE_CHANNELS */
 };
 
-/* A ring of n places over elements offset .. offset + count. */
-struct ring {
-    int n, place, previous, next;
-    size_t offset, count, passes;
-    uint32_t slices;
-    unsigned operand; /* 0 or STEP_PARTIAL */
+/* Elements of the whole vector. */
+size_t shape_total(const struct schedule_shape *shape);
+/* Whether there is such a schedule for this operation. */
+bool schedule_exists(enum sstar_operation operation, enum sstar_algorithm algorithm);
+/* Fill in the steps of `rank`. 0 or -ENOMEM. */
+int schedule_make(struct schedule *schedule, const struct schedule_shape *shape, int rank);
+void schedule_destroy(struct schedule *schedule);
+
+/* ---- for the algorithms ------------------------------------------------------------------------
+ */
+
+struct range {
+    size_t offset, count;
 };
-void ring_init(struct ring *ring, size_t slice_elements);
-/* How many positions the schedule of a ring has, and the steps (at most 2) at one of them. */
-uint64_t ring_positions(const struct ring *ring);
-int ring_steps(const struct ring *ring, uint64_t position, struct step steps[2]);
+/* Part i of n; parts differ by at most one element. */
+struct range range_cut(struct range whole, size_t n, size_t i);
+/* Into how many slices of at most `most` elements a range is cut. */
+size_t range_slices(size_t count, size_t most);
+
+/* Those among whom an algorithm works: n places, of which ours is `me`. */
+struct group {
+    const struct node_map *map;
+    int n, me;
+    enum { GROUP_RANKS, GROUP_NODE_ORDER, GROUP_OWNERS } kind;
+    int which; /* OWNERS: place p is the rank that stands at place `which` of node p. NODE_ORDER:
+                  the ranks of node after node, those of each beginning with its place `which` */
+    struct range range; /* of the vector */
+    unsigned operand;   /* where the contributions lie: 0, or STEP_PARTIAL */
+    int phase;
+};
+struct group group_of_all(const struct schedule_shape *shape, int rank);
+struct group group_in_node_order(const struct schedule_shape *shape, int rank, int which);
+int group_rank(const struct group *group, int place);
+/* The block of a place: by ranks where the operation says so. */
+struct range group_block(const struct group *group, const struct schedule_shape *shape, int place);
+
+void schedule_lane(struct schedule *schedule, int phase);
+/* Ranks that `what` does not name are ignored. */
+void schedule_add(struct schedule *schedule, struct step step);
+
+/* What goes out to one place while something else comes in from another (or the same): cut into
+ * slices, at most `window` sent before one is received. Both sides must name the same pieces. */
+enum { EXCHANGE_PIECES = 6 };
+struct exchange {
+    int peer; /* rank */
+    int n;
+    struct {
+        unsigned what;
+        struct range range;
+    } pieces[EXCHANGE_PIECES];
+};
+void exchange_add(struct exchange *exchange, unsigned what, struct range range);
+void schedule_exchange(struct schedule *schedule, const struct schedule_shape *shape,
+                       const struct exchange *out, const struct exchange *in);
+
+typedef void schedule_function(struct schedule *schedule, const struct schedule_shape *shape,
+                               const struct group *group);
+schedule_function schedule_ring, schedule_chain, schedule_doubling, schedule_binomial,
+    schedule_halving, schedule_circulant, schedule_tree, schedule_dissemination;
+void schedule_hierarchical(struct schedule *schedule, const struct schedule_shape *shape, int rank);
+/* What the algorithm does among the places of a group; the group may be of one place. */
+schedule_function *schedule_function_of(enum sstar_operation operation,
+                                        enum sstar_algorithm algorithm);
 
 /* Ranks j < owners of each node own slice j of the vector. */
 struct hierarchy {
     int owners;
-    bool local_only, ring_only;
+    bool local_only, ring_only; /* one node; one rank in each node */
 };
 struct hierarchy hierarchy_of(const struct node_map *map);
 void hierarchy_slice(int owners, size_t total, int j, size_t *offset, size_t *count);
-
-/* Walks through the steps of one rank. */
-struct schedule {
-    enum { SCHEDULE_BEFORE, SCHEDULE_RING, SCHEDULE_AFTER, SCHEDULE_END } stage;
-    struct step before, after; /* local steps around the ring; what = 0: none */
-    struct ring ring;          /* n = 0: none */
-    uint64_t position, positions;
-    struct step second; /* of the position; what = 0: none */
-};
-void schedule_begin(struct schedule *schedule, const struct schedule_shape *shape, int rank);
-/* The next step, or false at the end. */
-bool schedule_next(struct schedule *schedule, struct step *step);
-
-/* What the algorithms fill in (schedule_ring.c, schedule_hierarchical.c). */
-void schedule_ring(struct schedule *schedule, const struct schedule_shape *shape, int rank);
-void schedule_hierarchical(struct schedule *schedule, const struct schedule_shape *shape, int rank);
+bool algorithm_is_hierarchical(enum sstar_algorithm algorithm);
+/* What a hierarchical algorithm does across nodes. */
+enum sstar_algorithm algorithm_across(enum sstar_algorithm algorithm);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ring AllReduce: reduce-scatter, then all-gather, around a ring of n places.
+ * Ring: reduce-scatter, then all-gather, around a ring of n places; or one of the two alone.
  *
  * P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", Journal of Parallel and Distributed Computing 69 (2009).
  *
- * The vector is cut into n blocks. In step s = 0 .. 2n-3 place r sends block r-s to its successor
- * and receives block r-s-1 from its predecessor (mod n): up to step n-2 what arrives is reduced
- * with the own input, from then on it is the result. So block b is summed in the order of places b,
- * b+1, .. once, and then copied: all places have the same bits.
+ * The vector is cut into n blocks. At turn t = 0 .. 2n-3 place r sends block r-1-t to its successor
+ * and receives block r-2-t from its predecessor (mod n): up to turn n-2 what arrives is reduced
+ * with the own contribution, from then on it is the result; so place r has the result of block r
+ * first. Block b is summed in the order of places b+1, b+2, .. once, and then copied: all places
+ * have the same bits. ReduceScatter is turns 0 .. n-2, AllGather turns n-1 .. 2n-3.
  *
  *     T = 2 (n-1) (alpha + S/(n beta))                        unsliced, every place on its own port
  *     T = (2n-2) (alpha + S/(n P beta)) + (P-1) (g + S/(n P beta))   P slices, while
@@ -19,95 +20,110 @@
  * those two are the same slice of the same block it is one step, receive-reduce-send, that
  * touches the bytes once. So at most P messages are under way on each edge of the ring, which
  * bounds the slots: credits may come back as late as half the slots, so 2P slots are always enough.
- * A vector of more than n P of the largest slices takes several passes, without a gap between them.
+ * Blocks of more than P of the largest slices take several passes, without a gap between them. With
+ * several channels each has a part of every block, and its ring begins with another rank of each
+ * node, so that it crosses between nodes elsewhere: for nodes with several ports. The order of
+ * summation depends on n and the channels, not on slices and passes.
  */
 #include "collectives/schedule.h"
 
-/* Part i of n of `length` elements; parts differ by at most one element. */
-static void cut(size_t length, size_t n, size_t i, size_t *offset, size_t *count)
-{
-    size_t each = length / n, extra = length % n;
-    *offset = each * i + (i < extra ? i : extra);
-    *count = each + (i < extra);
-}
-
-void ring_init(struct ring *ring, size_t slice_elements)
-{
-    size_t pass = (size_t)ring->n * ring->slices * slice_elements;
-    ring->passes = ring->count ? (ring->count - 1) / pass + 1 : 0;
-}
-
-uint64_t ring_positions(const struct ring *ring)
-{
-    uint64_t messages = (uint64_t)ring->passes * (2 * (uint64_t)ring->n - 2) * ring->slices;
-    return messages ? messages + ring->slices : 0;
-}
+struct ring {
+    const struct schedule_shape *shape;
+    struct group group;
+    int channel;
+    unsigned first, last; /* turns */
+    size_t slices, passes;
+};
 
 /* What message `k` of place `sender` carries. */
 struct slice {
-    size_t offset, count;
-    unsigned turn; /* step of the ring, 0 .. 2n-3 */
+    struct range range;
+    unsigned turn;
 };
-static struct slice slice_of(const struct ring *ring, uint64_t k, int sender)
+static struct slice slice_of(const struct ring *ring, size_t k, int sender)
 {
-    unsigned n = (unsigned)ring->n, turns = 2 * n - 2;
-    size_t p = k % ring->slices, pass = k / ring->slices / turns;
-    unsigned turn = (unsigned)(k / ring->slices % turns);
-    unsigned block = ((unsigned)sender + 2 * n - turn) % n;
+    unsigned n = (unsigned)ring->group.n, turns = ring->last - ring->first + 1;
+    unsigned turn = ring->first + (unsigned)(k / ring->slices % turns);
+    int place = (int)(((unsigned)sender + 2 * n - 1 - turn) % n);
+    struct range range = group_block(&ring->group, ring->shape, place);
+    range = range_cut(range, ring->shape->channels, (size_t)ring->channel);
+    range = range_cut(range, ring->passes, k / ring->slices / turns);
+    return (struct slice){range_cut(range, ring->slices, k % ring->slices), turn};
+}
 
-    size_t pass_offset, pass_count, block_offset, block_count, offset, count;
-    cut(ring->count, ring->passes, pass, &pass_offset, &pass_count);
-    cut(pass_count, n, block, &block_offset, &block_count);
-    cut(block_count, ring->slices, p, &offset, &count);
-    return (struct slice){ring->offset + pass_offset + block_offset + offset, count, turn};
+static struct step step_of(const struct ring *ring, struct range range)
+{
+    const struct group *g = &ring->group;
+    return (struct step){.channel = (uint8_t)ring->channel,
+                         .from = {group_rank(g, (g->me + g->n - 1) % g->n), -1},
+                         .to = {group_rank(g, (g->me + 1) % g->n), -1},
+                         .offset = range.offset,
+                         .count = range.count};
+}
+
+/* Receive the slice, and send it on if its way is not at an end. */
+static bool receive(struct schedule *schedule, const struct ring *ring, const struct slice *in)
+{
+    unsigned n = (unsigned)ring->group.n, what = STEP_RECEIVE | ring->group.operand;
+    if (in->turn <= n - 2)
+        what |= STEP_REDUCE;
+    if (in->turn >= n - 2)
+        what |= STEP_STORE;
+    if (in->turn < ring->last)
+        what |= STEP_SEND;
+    struct step step = step_of(ring, in->range);
+    step.what = (uint16_t)what;
+    if (in->range.count)
+        schedule_add(schedule, step);
+    return what & STEP_SEND;
+}
+
+static void send(struct schedule *schedule, const struct ring *ring, const struct slice *out)
+{
+    struct step step = step_of(ring, out->range);
+    step.what = (uint16_t)(STEP_SEND | ring->group.operand);
+    if (ring->shape->operation == SSTAR_ALL_GATHER)
+        step.what |= STEP_STORE; /* the own block */
+    if (out->range.count)
+        schedule_add(schedule, step);
 }
 
 /* At position i: receive message i - P, send message i. Empty slices are neither sent nor
  * received. */
-int ring_steps(const struct ring *ring, uint64_t position, struct step steps[2])
+static void lane(struct schedule *schedule, const struct ring *ring)
 {
-    unsigned n = (unsigned)ring->n;
-    uint64_t messages = ring_positions(ring) - ring->slices;
-    int made = 0;
-    bool forward = false;
-
-    if (position >= ring->slices) {
-        struct slice in =
-            slice_of(ring, position - ring->slices, (ring->place + ring->n - 1) % ring->n);
-        forward = in.turn < 2 * n - 3;
-        unsigned what = STEP_RECEIVE | ring->operand;
-        if (in.turn <= n - 2)
-            what |= STEP_REDUCE;
-        if (in.turn >= n - 2)
-            what |= STEP_STORE;
-        if (forward)
-            what |= STEP_SEND;
-        if (in.count)
-            steps[made++] = (struct step){what, ring->previous, ring->next, in.offset, in.count};
+    int previous = (ring->group.me + ring->group.n - 1) % ring->group.n;
+    size_t P = ring->slices, messages = ring->passes * (ring->last - ring->first + 1) * P;
+    for (size_t i = 0; i < messages + P; i++) {
+        bool forward = false;
+        if (i >= P) {
+            struct slice in = slice_of(ring, i - P, previous);
+            forward = receive(schedule, ring, &in);
+        }
+        if (i < messages && !forward) {
+            struct slice out = slice_of(ring, i, ring->group.me);
+            send(schedule, ring, &out);
+        }
     }
-    if (position < messages && !forward) {
-        struct slice out = slice_of(ring, position, ring->place);
-        if (out.count)
-            steps[made++] = (struct step){STEP_SEND | ring->operand, ring->previous, ring->next,
-                                          out.offset, out.count};
-    }
-    return made;
 }
 
-void schedule_ring(struct schedule *schedule, const struct schedule_shape *shape, int rank)
+void schedule_ring(struct schedule *schedule, const struct schedule_shape *shape,
+                   const struct group *group)
 {
-    const struct node_map *map = shape->map;
-    if (map->size == 1) {
-        schedule->before = (struct step){STEP_STORE, 0, 0, 0, shape->count};
-        return;
+    unsigned n = (unsigned)group->n;
+    size_t block = range_cut(range_cut(group->range, n, 0), shape->channels, 0).count;
+    size_t slices = range_slices(block, shape->slice_elements);
+    for (uint32_t c = 0; c < shape->channels && slices; c++) {
+        struct ring ring = {.shape = shape,
+                            .group = *group,
+                            .channel = (int)c,
+                            .first = shape->operation == SSTAR_ALL_GATHER ? n - 1 : 0,
+                            .last = shape->operation == SSTAR_REDUCE_SCATTER ? n - 2 : 2 * n - 3,
+                            .passes = range_slices(slices, shape->window)};
+        ring.slices = range_slices(slices, ring.passes);
+        if (group->kind == GROUP_NODE_ORDER)
+            ring.group = group_in_node_order(shape, group_rank(group, group->me), (int)c);
+        schedule_lane(schedule, group->phase);
+        lane(schedule, &ring);
     }
-    /* Places in the order of the nodes, so that neighbours share a node where they can. */
-    int place = map->first[map->node_of[rank]] + map->local_of[rank];
-    schedule->ring = (struct ring){.n = map->size,
-                                   .place = place,
-                                   .previous = map->members[(place + map->size - 1) % map->size],
-                                   .next = map->members[(place + 1) % map->size],
-                                   .count = shape->count,
-                                   .slices = shape->slices};
-    ring_init(&schedule->ring, shape->slice_elements);
 }

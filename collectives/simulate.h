@@ -6,9 +6,9 @@
  * when the port is free, takes the wire for g + S/beta there and S/beta at the receiver, and
  * arrives alpha after its start; it enters the wire only when its start is no later than now +
  * alpha, and the queue pairs of a port take turns. Credit that no message can carry back takes a
- * gap of its own. A rank handles its messages one after another and takes overhead_us for each,
- * from when it is there; a step of a node takes node_us from when its last rank has come. All other
- * work in ranks takes no time.
+ * gap of its own. A rank does one thing at a time: a step takes overhead_us for each message that
+ * it receives, and byte_ns for each byte that it receives or sends; a step of a node takes node_us
+ * and node_byte_ns for each byte of the vector, from when its last rank has come.
  */
 #ifndef SSTAR_COLLECTIVES_SIMULATE_H
 #define SSTAR_COLLECTIVES_SIMULATE_H
@@ -21,12 +21,20 @@ struct simulate_attr {
     uint32_t queue_pairs;   /* of a link */
     uint32_t slots;
     size_t element_bytes;
+    size_t most_steps; /* of all ranks together; 0: no limit */
+    size_t *steps;     /* NULL, or how many it were (set on failure too) */
 };
-/* The time when the last rank is done, from when all begin. 0 or -ENOMEM; -EDEADLK. */
+/* The time when the last rank is done, from when all begin. 0 or -ENOMEM; -EDEADLK; -E2BIG: more
+ * steps than that. */
 int simulate_schedule(const struct schedule_shape *shape, const struct simulate_attr *attr,
                       double *us);
 
-/* How many messages a rank sends at most: what simulating costs, beforehand. */
-uint64_t simulate_messages(const struct schedule_shape *shape);
+/* The time, and what of it is due to what: the critical path is made of these parts alone, since
+ * the time is homogeneous in them (Euler: T = sum of x dT/dx). */
+struct simulate_parts {
+    double us, alpha_us, gap_us, beta_us, work_us; /* work: o, gamma and the node's steps */
+};
+int simulate_parts(const struct schedule_shape *shape, const struct simulate_attr *attr,
+                   struct simulate_parts *parts);
 
 #endif

@@ -18,7 +18,7 @@ refused() { # PATTERN ARGUMENT...: usage, with a sentence that says what is take
     [ $? -eq 2 ] || fail "allreduce $* did not exit with 2"
     grep -qE -- "$pattern" "$work/output" || fail "allreduce $*: no '$pattern' in: $(cat "$work/output")"
 }
-refused '--algorithm takes names from: auto, ring, hierarchical, all' --algorithm tree
+refused '--algorithm takes names from: auto, ring, doubling, halving, circulant, tree, hierarchical, .*all' --algorithm star
 refused '-d takes names from: float, double, int32, int64, half, bfloat16, fp8_e4m3, fp8_e5m2, int8, int16, uint8, uint32, uint64, all' -d quad
 refused '-o takes names from: sum, min, max, prod, avg, all' -o xor
 refused '-b takes a size' -b many
@@ -49,12 +49,12 @@ measure() { # ROWS ARGUMENT...: exit 0, so many rows, none of them wrong
 measure 2 --ranks 1 -b 8 -e 8
 measure 6 --ranks 2 -b 8 -e 128
 grep -q '"predicted_us": null' "$work/record.json" || fail "one node has no price"
-measure 4 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
-measure 260 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm all
+measure 20 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
+measure 390 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm ring,tree,hierarchical
 for key in predicted_us wire_us overhead_us; do
     grep -q "\"$key\": [0-9]" "$work/record.json" || fail "across nodes there is a price, $key"
 done
-grep -q '^# hierarchical predicted on alpha .* o .* us, node [0-9]' "$work/output" ||
+grep -q '^# hierarchical-ring predicted on alpha .* o .* us, gamma .* node [0-9]' "$work/output" ||
     fail "the head does not say what is predicted on: $(cat "$work/output")"
 measure 8 --ranks 4 --ranks-per-node 2 -b 1000 -e 3000 -i 2000 --wire 20,2,1 --slice 512 --algorithm ring,hierarchical
 grep -q '"device": "softnic-shaped"' "$work/record.json" || fail "the device class is not said"

@@ -228,15 +228,15 @@ static int body_allreduce(struct sstar_world *world, void *arg)
     static const enum sstar_algorithm algorithms[] = {SSTAR_RING, SSTAR_HIERARCHICAL};
     int32_t numbers[COUNT];
     for (int a = 0; a < 2; a++) {
-        const struct sstar_allreduce_attr attr = {.algorithm = algorithms[a], .slice_bytes = 1024};
-        struct sstar_allreduce *plan;
-        CHECK(sstar_allreduce_open(world, &attr, &plan) == 0);
+        const struct sstar_collective_attr attr = {.algorithm = algorithms[a], .slice_bytes = 1024};
+        struct sstar_collective *plan;
+        CHECK(sstar_collective_open(world, &attr, &plan) == 0);
         for (int i = 0; i < COUNT; i++)
             numbers[i] = i * (sstar_rank(world) + 1);
-        CHECK(sstar_allreduce_run(plan, numbers, numbers, COUNT, SSTAR_INT32, SSTAR_SUM) == 0);
+        CHECK(sstar_collective_run(plan, numbers, numbers, COUNT, SSTAR_INT32, SSTAR_SUM) == 0);
         for (int i = 0; i < COUNT; i++)
             CHECK(numbers[i] == i * (size * (size + 1) / 2));
-        sstar_allreduce_close(plan);
+        sstar_collective_close(plan);
     }
     return 0;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Every schedule is right, for many shapes: played with symbols. */
+/*
+ * Every schedule is right, for many shapes: played with symbols. SSTAR_TEST_FULL=1 takes every
+ * number of ranks from 1 to 130, and 256, 512 and 1024.
+ */
 #include "collectives/check.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { SLOTS = 16 };
+enum { SLOTS = 16, MOST_RANKS = 1024 };
 
 static uint64_t seed_of_run(void)
 {
@@ -19,79 +22,148 @@ static uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 0) : 1;
 }
 
-static void check_one(const struct schedule_shape *shape, uint64_t seed)
+static bool full(void)
+{
+    const char *text = getenv("SSTAR_TEST_FULL");
+    return text && strcmp(text, "1") == 0;
+}
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static void check_one(const struct schedule_shape *shape, const struct check_attr *attr)
 {
     char error[256] = "";
-    for (int in_place = 0; in_place < 2; in_place++) {
-        struct check_attr attr = {
-            .slots = SLOTS, .in_place = in_place, .seed = seed + (uint64_t)in_place};
-        if (check_schedule(shape, &attr, error, sizeof error) != 0)
-            fail_msg("%s, %d ranks, %d nodes, count %zu, %u slices of %zu, in place %d: %s",
-                     sstar_algorithm_name(shape->algorithm), shape->map->size, shape->map->nodes,
-                     shape->count, shape->slices, shape->slice_elements, in_place, error);
+    if (check_schedule(shape, attr, error, sizeof error) != 0)
+        fail_msg("%s by %s, %d ranks, %d nodes, root %d, count %zu, slices of %zu, window %u, %u "
+                 "channels, in place %d, rank %d lane %d late: %s",
+                 sstar_operation_name(shape->operation), sstar_algorithm_name(shape->algorithm),
+                 shape->map->size, shape->map->nodes, shape->root, shape->count,
+                 shape->slice_elements, shape->window, shape->channels, attr->in_place,
+                 attr->late_rank, attr->late_lane, error);
+}
+
+/* Everything there is, with a shape whose other members are given. */
+static void check_all(struct schedule_shape shape, uint64_t seed)
+{
+    size_t count = shape.count;
+    for (int operation = 0; operation < SSTAR_OPERATIONS; operation++)
+        for (int algorithm = 0; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+            shape.operation = (enum sstar_operation)operation;
+            /* Of a block of each rank there are as many elements as ranks in the vector. */
+            bool blocks = operation == SSTAR_REDUCE_SCATTER || operation == SSTAR_ALL_GATHER;
+            shape.count = blocks && shape.map->size > 12 ? count % 3 : count;
+            shape.algorithm = (enum sstar_algorithm)algorithm;
+            if (!schedule_exists(shape.operation, shape.algorithm))
+                continue;
+            for (int in_place = 0; in_place < 2; in_place++)
+                check_one(&shape, &(struct check_attr){.slots = SLOTS,
+                                                       .in_place = in_place,
+                                                       .seed = seed + (uint64_t)in_place,
+                                                       .late_lane = -1});
+        }
+}
+
+/* Counts around the ranks; slices, windows, channels and the root drawn. */
+static void check_map(const struct node_map *map, uint64_t seed, bool few)
+{
+    size_t n = (size_t)map->size;
+    const size_t counts[] = {n + 1, 0, 1, 7, n - 1, 2 * n, 3 * n + 2, 131};
+    for (size_t c = 0; c < (few ? 2 : sizeof counts / sizeof *counts); c++) {
+        uint64_t state = seed + c;
+        struct schedule_shape shape = {.map = map,
+                                       .count = counts[few ? 7 * c / 2 : c],
+                                       .root = (int)(draw(&state) % n),
+                                       .slice_elements = draw(&state) % 2 ? 1000 : 3,
+                                       .window = (uint32_t)(draw(&state) % (SLOTS / 2)) + 1,
+                                       .channels = draw(&state) % 2 ? 3 : 1};
+        check_all(shape, draw(&state));
     }
 }
 
-/* Counts around the ranks, and slices from one to the most that the slots allow. */
-static void check_map(const struct node_map *map, uint64_t seed)
-{
-    size_t n = (size_t)map->size;
-    const size_t counts[] = {0, 1, 2, 7, n - 1, n, n + 1, 3 * n + 2, 131};
-    const uint32_t slices[] = {1, 2, 3, SLOTS / 2};
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-        for (size_t p = 0; p < sizeof slices / sizeof *slices; p++)
-            for (int hierarchical = 0; hierarchical < 2; hierarchical++) {
-                struct schedule_shape shape = {
-                    .algorithm = hierarchical ? SSTAR_HIERARCHICAL : SSTAR_RING,
-                    .map = map,
-                    .count = counts[c],
-                    .slices = slices[p],
-                    .slice_elements = p == 1 ? 3 : 1000,
-                };
-                check_one(&shape, seed + c * 100 + p);
-            }
-}
-
-static void check_nodes(int size, const int *node_of, uint64_t seed)
+static void check_nodes(int size, const int *node_of, uint64_t seed, bool few)
 {
     struct node_map map;
     assert_int_equal(node_map_init(&map, size, node_of), 0);
-    check_map(&map, seed);
+    check_map(&map, seed, few);
     node_map_destroy(&map);
 }
 
-static void every_size_in_blocks(void **state)
+/* Ranks in blocks, dealt out, and drawn with each node at least once. */
+static void check_size(int size, uint64_t seed, bool few)
 {
-    (void)state;
-    uint64_t seed = seed_of_run();
-    const int per_node[] = {1, 2, 5, 40};
-    int node_of[40];
-    for (int size = 1; size <= 40; size++)
-        for (size_t k = 0; k < sizeof per_node / sizeof *per_node; k++) {
-            for (int r = 0; r < size; r++)
-                node_of[r] = r / per_node[k];
-            check_nodes(size, node_of, seed);
-        }
+    static int node_of[MOST_RANKS];
+    const int per_node[] = {1, 2, 5, MOST_RANKS};
+    for (size_t k = few ? 1 : 0; k < (few ? 2 : sizeof per_node / sizeof *per_node); k++) {
+        for (int r = 0; r < size; r++)
+            node_of[r] = r / per_node[k];
+        check_nodes(size, node_of, seed + k, few);
+    }
+    uint64_t state = seed + (uint64_t)size;
+    int nodes = 2 + (int)draw(&state) % 4;
+    if (size < nodes)
+        return;
+    for (int r = 0; r < size; r++)
+        node_of[r] = r % nodes;
+    check_nodes(size, node_of, seed + 10, few);
+    for (int r = nodes; r < size; r++)
+        node_of[r] = (int)(draw(&state) % (unsigned)nodes);
+    check_nodes(size, node_of, seed + 20, few);
 }
 
-static void ranks_dealt_out_and_uneven(void **state)
+static void every_number_of_ranks(void **state)
 {
     (void)state;
     uint64_t seed = seed_of_run();
-    int node_of[40];
-    for (int size = 2; size <= 40; size += 3)
-        for (int nodes = 2; nodes <= 5 && nodes <= size; nodes++) {
-            for (int r = 0; r < size; r++)
-                node_of[r] = r % nodes;
-            check_nodes(size, node_of, seed);
-            /* Drawn, each node at least once. */
-            uint64_t random = seed + (uint64_t)size * 8 + (uint64_t)nodes;
-            for (int r = nodes; r < size; r++) {
-                random = random * 6364136223846793005u + 1442695040888963407u;
-                node_of[r] = (int)((random >> 33) % (unsigned)nodes);
-            }
-            check_nodes(size, node_of, seed);
-        }
+    for (int size = 1; size <= (full() ? 130 : 17); size++)
+        check_size(size, seed + (uint64_t)size * 100, size > 40);
+    const int more[] = {24, 31, 33, 40, 64, 65, 100, 127, 130};
+    for (size_t i = 0; !full() && i < sizeof more / sizeof *more; i++)
+        check_size(more[i], seed + (uint64_t)more[i] * 100, true);
+}
+
+static void very_many_ranks(void **state)
+{
+    (void)state;
+    const int sizes[] = {256, 512, 1024};
+    uint64_t seed = seed_of_run() + 1000000;
+    for (size_t i = 0; i < (full() ? 3 : 1); i++)
+        check_size(sizes[i], seed, true);
+}
+
+/* Lanes of a rank work on the same memory only one after the other: each made late in turn. */
+static void lanes_do_not_meet(void **state)
+{
+    (void)state;
+    int node_of[MOST_RANKS];
+    uint64_t random = seed_of_run();
+    for (int size = 2; size <= (full() ? 40 : 12); size++) {
+        struct node_map map;
+        for (int r = 0; r < size; r++)
+            node_of[r] = r / (1 + size % 3);
+        assert_int_equal(node_map_init(&map, size, node_of), 0);
+        struct schedule_shape shape = {.map = &map,
+                                       .count = (size_t)size * 2 + 1,
+                                       .root = size / 2,
+                                       .slice_elements = 3,
+                                       .window = 2,
+                                       .channels = 3};
+        const enum sstar_algorithm algorithms[] = {SSTAR_RING, SSTAR_TREE, SSTAR_HIERARCHICAL_TREE};
+        for (int a = 0; a < 3; a++)
+            for (int rank = 0; rank < size; rank++)
+                for (int lane = 0; lane < 5; lane++) {
+                    shape.algorithm = algorithms[a];
+                    check_one(&shape, &(struct check_attr){.slots = SLOTS,
+                                                           .in_place = lane % 2,
+                                                           .seed = draw(&random),
+                                                           .late_rank = rank,
+                                                           .late_lane = lane});
+                }
+        node_map_destroy(&map);
+    }
 }
 
 /* With fewer slots than the pipeline is deep the ring must stop, and the checker must say so. */
@@ -101,9 +173,14 @@ static void too_few_slots_are_a_deadlock(void **state)
     int node_of[] = {0, 1, 2};
     struct node_map map;
     assert_int_equal(node_map_init(&map, 3, node_of), 0);
-    struct schedule_shape shape = {SSTAR_RING, &map, 300, 8, 100};
+    struct schedule_shape shape = {.algorithm = SSTAR_RING,
+                                   .map = &map,
+                                   .count = 2400,
+                                   .slice_elements = 100,
+                                   .window = 8,
+                                   .channels = 1};
     char error[256];
-    struct check_attr attr = {.slots = 4};
+    struct check_attr attr = {.slots = 4, .late_lane = -1};
     assert_int_equal(check_schedule(&shape, &attr, error, sizeof error), -EDEADLK);
     attr.slots = 8; /* enough only if credits came back at once */
     assert_int_equal(check_schedule(&shape, &attr, error, sizeof error), -EDEADLK);
@@ -112,39 +189,78 @@ static void too_few_slots_are_a_deadlock(void **state)
     node_map_destroy(&map);
 }
 
-/* Bytes that a ring moves: 2 (n-1)/n of the vector from each place, no message above its bound. */
-static void ring_moves_the_least(void **state)
+/* Elements that the busiest rank sends, and its messages. */
+static size_t most_sent(const struct schedule_shape *shape, size_t *messages)
+{
+    struct schedule schedule = {0};
+    size_t most = 0;
+    *messages = 0;
+    for (int rank = 0; rank < shape->map->size; rank++) {
+        size_t sent = 0, number = 0;
+        assert_int_equal(schedule_make(&schedule, shape, rank), 0);
+        for (size_t i = 0; i < schedule.n_steps; i++)
+            for (int k = 0; k < 2; k++)
+                if (schedule.steps[i].to[k] >= 0) {
+                    sent += schedule.steps[i].count;
+                    number++;
+                    assert_true(schedule.steps[i].count <= shape->slice_elements);
+                }
+        most = sent > most ? sent : most;
+        *messages = number > *messages ? number : *messages;
+    }
+    schedule_destroy(&schedule);
+    return most;
+}
+
+/* What the cost lines say of bytes and rounds. */
+static void as_many_bytes_as_the_cost_lines_say(void **state)
 {
     (void)state;
-    int node_of[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct node_map map;
-    assert_int_equal(node_map_init(&map, 8, node_of), 0);
-    struct schedule_shape shape = {SSTAR_RING, &map, 8 * 1000, 4, 64};
-    for (int rank = 0; rank < 8; rank++) {
-        struct schedule schedule;
-        struct step step;
-        size_t sent = 0, received = 0;
-        schedule_begin(&schedule, &shape, rank);
-        while (schedule_next(&schedule, &step)) {
-            assert_true(step.count > 0 && step.count <= shape.slice_elements);
-            sent += step.what & STEP_SEND ? step.count : 0;
-            received += step.what & STEP_RECEIVE ? step.count : 0;
-        }
-        /* Blocks of a pass differ by an element at most. */
-        assert_in_range(sent, 14 * 1000 - 14 * 4, 14 * 1000 + 14 * 4);
-        assert_in_range(received, 14 * 1000 - 14 * 4, 14 * 1000 + 14 * 4);
+    int node_of[64];
+    for (int n = 2; n <= 64; n++) {
+        struct node_map map;
+        size_t messages, count = (size_t)n * 60, log = 0;
+        for (int r = 0; r < n; r++)
+            node_of[r] = r;
+        while ((1 << log) < n)
+            log++;
+        bool power = (n & (n - 1)) == 0;
+        assert_int_equal(node_map_init(&map, n, node_of), 0);
+        struct schedule_shape shape = {.map = &map,
+                                       .count = count,
+                                       .slice_elements = SIZE_MAX / 4,
+                                       .window = 8,
+                                       .channels = 1};
+        size_t least = 2 * (count - 60);
+        shape.algorithm = SSTAR_RING;
+        assert_int_equal(most_sent(&shape, &messages), least);
+        assert_int_equal(messages, 2 * (size_t)(n - 1));
+        shape.algorithm = SSTAR_CIRCULANT;
+        assert_int_equal(most_sent(&shape, &messages), least);
+        shape.algorithm = SSTAR_HALVING;
+        size_t sent = most_sent(&shape, &messages);
+        assert_true(power ? sent <= least + 2 * log && messages == 2 * log
+                          : sent <= 3 * count + 64);
+        shape.algorithm = SSTAR_DOUBLING;
+        sent = most_sent(&shape, &messages);
+        assert_int_equal(sent, count * (power ? log : log));
+        shape.algorithm = SSTAR_TREE; /* inner places: one message up and two down of a half, one
+                                         up of the other */
+        assert_true(most_sent(&shape, &messages) <= 2 * count && messages <= 4);
+        node_map_destroy(&map);
     }
-    node_map_destroy(&map);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_in_blocks),
-        cmocka_unit_test(ranks_dealt_out_and_uneven),
+        cmocka_unit_test(every_number_of_ranks),
+        cmocka_unit_test(very_many_ranks),
+        cmocka_unit_test(lanes_do_not_meet),
         cmocka_unit_test(too_few_slots_are_a_deadlock),
-        cmocka_unit_test(ring_moves_the_least),
+        cmocka_unit_test(as_many_bytes_as_the_cost_lines_say),
     };
-    print_message("seed %llu (SSTAR_TEST_SEED)\n", (unsigned long long)seed_of_run());
+    print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)seed_of_run(),
+                  full() ? "all numbers of ranks" : "a sample; all with SSTAR_TEST_FULL=1");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

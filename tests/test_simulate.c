@@ -3,6 +3,7 @@
 #include "collectives/simulate.h"
 #include "transport/link.h"
 
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,17 @@ static double price_on(const struct sstar_cost *cost, enum sstar_algorithm algor
         node_of[r] = r / per_node;
     struct node_map map;
     assert_int_equal(node_map_init(&map, size, node_of), 0);
-    struct schedule_shape shape = {algorithm, &map, bytes / 4, slices, SIZE_MAX / 4096};
+    size_t parts = algorithm == SSTAR_RING ? (size_t)size
+                   : algorithm == SSTAR_HIERARCHICAL
+                       ? (size_t)map.nodes * (size_t)node_map_least(&map)
+                       : 1;
+    size_t block = bytes / 4 / parts; /* the slices of these are meant */
+    struct schedule_shape shape = {.algorithm = algorithm,
+                                   .map = &map,
+                                   .count = bytes / 4,
+                                   .slice_elements = block / slices + (block % slices != 0),
+                                   .window = 8,
+                                   .channels = 1};
     struct simulate_attr attr = {
         .cost = *cost, .queue_pairs = 4, .slots = 1024, .element_bytes = 4};
     double us = -1;
@@ -101,8 +112,14 @@ static void a_port_for_each_rank(void **state)
     int node_of[8] = {0, 0, 0, 0, 1, 1, 1, 1};
     struct node_map map;
     assert_int_equal(node_map_init(&map, 8, node_of), 0);
-    struct schedule_shape shape = {SSTAR_HIERARCHICAL, &map, 1024, 1, 4096};
-    struct simulate_attr attr = {wire, true, 4, 64, 4};
+    struct schedule_shape shape = {.algorithm = SSTAR_HIERARCHICAL,
+                                   .map = &map,
+                                   .count = 1024,
+                                   .slice_elements = 4096,
+                                   .window = 8,
+                                   .channels = 1};
+    struct simulate_attr attr = {
+        .cost = wire, .port_per_rank = true, .queue_pairs = 4, .slots = 64, .element_bytes = 4};
     double us;
     assert_int_equal(simulate_schedule(&shape, &attr, &us), 0);
     near(us, 2 * (wire.alpha_us + wire_us(4096.0 / 8)), 1e-9);
@@ -150,13 +167,90 @@ static void steps_of_nodes(void **state)
     near(price_on(&cost, SSTAR_HIERARCHICAL, 4, 4, 4096, 1), 30, 1e-9);
 }
 
+static double log2_of(int n)
+{
+    double log = 0;
+    for (; n > 1; n /= 2)
+        log++;
+    return log;
+}
+
+/* The cost lines of the schedules that move whole messages, one port for each place. */
+static void cost_lines(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 32; n *= 2)
+        for (size_t bytes = 1024; bytes <= 1 << 20; bytes *= 4) {
+            double log = log2_of(n), S = (double)bytes, headers = wire_us(0);
+            near(price_of(SSTAR_DOUBLING, n, 1, bytes, 1), log * (wire.alpha_us + wire_us(S)),
+                 1e-9);
+            double halves = 2 * log * (wire.alpha_us + headers) +
+                            2 * (n - 1) / (double)n * S / (wire.beta_gbps * 1e3);
+            near(price_of(SSTAR_HALVING, n, 1, bytes, 1), halves, 1e-9);
+            /* Blocks that go round the end of the vector are two messages. */
+            double circulant = price_of(SSTAR_CIRCULANT, n, 1, bytes, 1);
+            assert_true(circulant >= halves - 1e-6);
+            assert_true(circulant <= halves + 2 * log * (wire.gap_us + headers) + 1e-6);
+        }
+}
+
+/* Whole messages: of the places' algorithms the one with fewer rounds wins below 2.4 S*, that with
+ * fewer bytes above (8 places: 3 alpha = 1.25 S/beta). */
+static void crossing_of_doubling_and_halving(void **state)
+{
+    (void)state;
+    double s_star = sstar_s_star_bytes(&wire);
+    size_t below = (size_t)(2.3 * s_star) / 64 * 64, above = (size_t)(2.5 * s_star) / 64 * 64;
+    assert_true(price_of(SSTAR_DOUBLING, 8, 1, below, 1) < price_of(SSTAR_HALVING, 8, 1, below, 1));
+    assert_true(price_of(SSTAR_DOUBLING, 8, 1, above, 1) > price_of(SSTAR_HALVING, 8, 1, above, 1));
+    /* The tree before the ring while alpha counts. */
+    assert_true(price_of(SSTAR_TREE, 8, 1, 1024, 1) < price_of(SSTAR_RING, 8, 1, 1024, 1));
+}
+
+/* What the parts are of: Euler's formula gives back the cost line. */
+static void parts_of_a_price(void **state)
+{
+    (void)state;
+    int node_of[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct node_map map;
+    assert_int_equal(node_map_init(&map, 8, node_of), 0);
+    struct schedule_shape shape = {.algorithm = SSTAR_DOUBLING,
+                                   .map = &map,
+                                   .count = 1024,
+                                   .slice_elements = 4096,
+                                   .window = 8,
+                                   .channels = 1};
+    struct simulate_attr attr = {.cost = wire, .queue_pairs = 4, .slots = 64, .element_bytes = 4};
+    attr.cost.overhead_us = 7;
+    attr.cost.byte_ns = 0.5;
+    struct simulate_parts parts;
+    assert_int_equal(simulate_parts(&shape, &attr, &parts), 0);
+    near(parts.alpha_us, 3 * wire.alpha_us, 1e-4);
+    near(parts.beta_us, 3 * wire_us(4096), 1e-4);
+    near(parts.gap_us, 0, 1e-4);
+    near(parts.work_us, 3 * (7 + 2 * 4096 * 0.5e-3), 1e-3);
+    near(parts.alpha_us + parts.gap_us + parts.beta_us + parts.work_us, parts.us, 1e-6);
+    size_t steps = 0;
+    double us;
+    attr.most_steps = 10;
+    attr.steps = &steps;
+    assert_int_equal(simulate_schedule(&shape, &attr, &us), -E2BIG);
+    node_map_destroy(&map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_unsliced),        cmocka_unit_test(ring_sliced),
-        cmocka_unit_test(one_node_is_free),     cmocka_unit_test(hierarchical_beside_ring),
-        cmocka_unit_test(a_port_for_each_rank), cmocka_unit_test(overhead_of_messages),
+        cmocka_unit_test(ring_unsliced),
+        cmocka_unit_test(ring_sliced),
+        cmocka_unit_test(one_node_is_free),
+        cmocka_unit_test(hierarchical_beside_ring),
+        cmocka_unit_test(a_port_for_each_rank),
+        cmocka_unit_test(overhead_of_messages),
         cmocka_unit_test(steps_of_nodes),
+        cmocka_unit_test(cost_lines),
+        cmocka_unit_test(crossing_of_doubling_and_halving),
+        cmocka_unit_test(parts_of_a_price),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

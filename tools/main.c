@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_devices,   &command_info,     &command_run,     &command_fit,    &command_put,
-    &command_allreduce, &command_alltoall, &command_routing, &command_decode,
+    &command_devices,   &command_info,      &command_run,           &command_fit,
+    &command_put,       &command_allreduce, &command_reducescatter, &command_allgather,
+    &command_broadcast, &command_reduce,    &command_barrier,       &command_alltoall,
+    &command_routing,   &command_decode,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
@@ -31,8 +33,8 @@ static void help(FILE *out)
             "What small messages cost over RDMA verbs, and how far aggregation carries them past "
             "S*.\n\nCommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "  %-10s %s\n", "help",
+        fprintf(out, "  %-13s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "  %-13s %s\n", "help",
             "this list, or the options of one command: sstar help COMMAND");
     fprintf(out, "\nsstar COMMAND --help lists the options of a command; sstar --version the "
                  "version.\nExit status: 0 done, 1 failed, 2 wrong usage, 77 skipped.\n");

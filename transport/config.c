@@ -126,6 +126,16 @@ static bool read_log_file(struct sstar_config *c, const char *text)
     return read_text(text, c->log_file, sizeof(c->log_file));
 }
 
+static bool read_algorithm(struct sstar_config *c, const char *text)
+{
+    return read_text(text, c->algorithm, sizeof(c->algorithm));
+}
+
+static bool read_tuning(struct sstar_config *c, const char *text)
+{
+    return read_text(text, c->tuning, sizeof(c->tuning));
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 struct setting {
@@ -160,6 +170,9 @@ static const struct setting settings[CONFIG_SETTINGS] = {
     [CONFIG_LOG_LEVEL] = {"SSTAR_LOG_LEVEL", read_log_level, "NONE, VERSION, WARN, INFO or TRACE"},
     [CONFIG_LOG_FILE] = {"SSTAR_LOG_FILE", read_log_file,
                          "a path of at most 255 characters; %h host, %p pid, %r rank"},
+    [CONFIG_ALGORITHM] = {"SSTAR_ALGORITHM", read_algorithm,
+                          "the name of an algorithm of the collectives"},
+    [CONFIG_TUNING] = {"SSTAR_TUNING", read_tuning, "a path of at most 255 characters"},
 };
 
 void order_text(const struct sstar_order *order, char *text, size_t size)
@@ -223,6 +236,12 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
         break;
     case CONFIG_LOG_FILE:
         snprintf(value, size, "%s", c->log_file);
+        break;
+    case CONFIG_ALGORITHM:
+        snprintf(value, size, "%s", c->algorithm);
+        break;
+    case CONFIG_TUNING:
+        snprintf(value, size, "%s", c->tuning);
         break;
     case CONFIG_SETTINGS:
         break;

@@ -90,6 +90,8 @@ struct sstar_config {
     uint64_t faults_seed;
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
     char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
+    char algorithm[24];             /* SSTAR_ALGORITHM: what AUTO means in collectives, or "" */
+    char tuning[256];               /* SSTAR_TUNING: a file that keeps what AUTO chose, or "" */
     /* For sstar_config_describe: the variable each setting was read from, and a check of its value
      * then, by which a later change is known. */
     char origins[24][28];

@@ -115,6 +115,7 @@ static void world_free(struct sstar_world *world)
     free(world->ranks);
     free(world->node_first_member);
     free(world->node_members);
+    free(world->wire_cost);
     free(world);
 }
 

@@ -37,6 +37,7 @@ struct sstar_world {
     struct sstar_counters counters;
     bool timed;
     void *collectives; /* collectives/: cached plans */
+    void *wire_cost;   /* collectives/: what was measured of the wire; freed with the world */
     void (*collectives_close)(struct sstar_world *world);
 };
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* What an open collective holds. Private to collective.c, execute.c, choose.c, tuning.c,
+ * overhead.c. */
+#ifndef SSTAR_COLLECTIVES_COLLECTIVE_PLAN_H
+#define SSTAR_COLLECTIVES_COLLECTIVE_PLAN_H
+
+#include "collectives/node_reduce.h"
+#include "collectives/simulate.h"
+#include "transport/link.h"
+#include "transport/wait.h"
+
+enum {
+    PLAN_SLOTS = 16,                /* of a link; */
+    PLAN_WINDOW = 8,                /* so at most half as many messages ahead (schedule.h) */
+    PLAN_SLOT_BYTES = 64 * 1024,    /* largest slice, unless the caller says */
+    PLAN_DEFAULT_SLICE = 32 * 1024, /* where the wire is not known */
+    PLAN_SIZE_CLASSES = 4 * 48,     /* four to a power of two */
+};
+
+/* What is done with vectors of a class of sizes. */
+struct plan_choice {
+    uint32_t algorithm, slice_bytes;
+};
+
+/* A link that this operation sent on, where what was sent may have to wait for the wire. */
+struct plan_sent {
+    struct sstar_link *link;
+    uint64_t ticket;
+};
+
+struct plan_lane {
+    size_t at; /* next step */
+    bool has[2];
+    struct message messages[2]; /* of that step, received already */
+};
+
+/* An operation under way. */
+struct plan_run {
+    bool active, moved;
+    struct node_job job;
+    reduce_divide *divide; /* of an average, at the end */
+    const char *input;     /* where element 0 of the vector would be */
+    char *result, *work;
+    int phase, lanes_left;
+    bool in_node_step;
+    struct plan_lane lanes[SCHEDULE_LANES];
+    bool see_off; /* the wire is one that we shaped and moves only while we post or poll: see what
+                     we sent off before we are done */
+    int awaited;  /* rank that a lane waits for */
+    const char *what;
+    uint32_t tests;
+};
+
+struct sstar_collective {
+    struct sstar_world *world;
+    enum sstar_operation operation;
+    enum sstar_algorithm asked;
+    int root;
+    struct node_map map;
+    bool candidates[SSTAR_ALGORITHMS];
+    int n_channels;
+    struct sstar_links *channels[SCHEDULE_CHANNELS];
+    struct node_part node;
+    uint32_t queue_pairs, slot_bytes, rings; /* rings: channels of the ring */
+    bool slice_given;
+    bool shaped; /* we imposed the wire */
+    bool measured;
+    struct sstar_cost costs[SSTAR_ALGORITHMS]; /* if it was */
+    struct plan_choice choices[PLAN_SIZE_CLASSES];
+    const struct reduce_set *kernels;
+    void *work;
+    size_t work_bytes;
+    struct schedule schedule;
+    struct schedule_shape shape; /* of that schedule */
+    struct plan_run run;
+    struct plan_sent *sent; /* [n_sent] */
+    int n_sent, sent_size;
+};
+
+/* ---- execute.c ---------------------------------------------------------------------------------
+ */
+
+/* Begin an operation whose arguments are right. */
+int execute_begin(struct sstar_collective *plan, const struct schedule_shape *shape,
+                  const void *send, void *recv, enum sstar_type type, enum sstar_op op);
+/* Move it on. 1: done, 0: not yet. */
+int execute_advance(struct sstar_collective *plan);
+int execute_wait(struct sstar_collective *plan);
+
+/* ---- choose.c ----------------------------------------------------------------------------------
+ */
+
+/* Class of a size, and the least size of a class. */
+unsigned plan_class_of(size_t bytes);
+size_t plan_class_bytes(unsigned size_class);
+/* The shape of the schedule for so many elements: the same on every rank. */
+struct schedule_shape plan_shape(const struct sstar_collective *plan, size_t count,
+                                 size_t element_bytes);
+struct schedule_shape plan_shape_of(const struct sstar_collective *plan, struct plan_choice choice,
+                                    size_t count, size_t element_bytes);
+struct simulate_attr plan_simulation(const struct sstar_collective *plan,
+                                     const struct sstar_cost *cost, size_t element_bytes);
+/* Fill in the choices: rank 0 does and tells the others. Collective. */
+int plan_choose(struct sstar_collective *plan);
+
+/* ---- tuning.c ----------------------------------------------------------------------------------
+ */
+
+/* Choices from SSTAR_TUNING: 1 if it has them, 0 if not or there is no such file. */
+int tuning_read(struct sstar_collective *plan);
+int tuning_write(const struct sstar_collective *plan);
+
+#endif

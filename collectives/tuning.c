@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * SSTAR_TUNING=FILE freezes what was chosen. The file is text, a line for each change of mind:
+ *
+ *     OPERATION RANKS NODES BYTES ALGORITHM SLICE
+ *
+ * says that vectors of at least BYTES, in a world of so many ranks on so many nodes, go by
+ * ALGORITHM in slices of at most SLICE bytes. # begins a comment. Rank 0 reads it; what is not
+ * there is measured and added.
+ */
+#include "collectives/collective_plan.h"
+#include "transport/world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum sstar_algorithm algorithm_named(const char *name)
+{
+    int i = SSTAR_ALGORITHMS - 1;
+    while (i > 0 && strcmp(name, sstar_algorithm_name((enum sstar_algorithm)i)) != 0)
+        i--;
+    return (enum sstar_algorithm)i;
+}
+
+/* 1: the line is about this plan, and was taken. */
+static int take_line(struct sstar_collective *plan, const char *path, int number, const char *line)
+{
+    char operation[16], algorithm[24];
+    int ranks, nodes;
+    unsigned long long bytes;
+    unsigned slice;
+    if (line[strspn(line, " \t\r\n")] == '\0' || line[strspn(line, " \t")] == '#')
+        return 0;
+    int n = sscanf(line, "%15s %d %d %llu %23s %u", operation, &ranks, &nodes, &bytes, algorithm,
+                   &slice);
+    enum sstar_algorithm named = n == 6 ? algorithm_named(algorithm) : SSTAR_AUTO;
+    if (n != 6 || named == SSTAR_AUTO || slice < 8)
+        return report_set(&plan->world->report, -EINVAL,
+                          "SSTAR_TUNING: line %d of %s is not OPERATION RANKS NODES BYTES "
+                          "ALGORITHM SLICE",
+                          number, path);
+    if (strcmp(operation, sstar_operation_name(plan->operation)) != 0 || ranks != plan->map.size ||
+        nodes != plan->map.nodes)
+        return 0;
+    if (!plan->candidates[named])
+        return report_set(&plan->world->report, -EINVAL,
+                          "SSTAR_TUNING: line %d of %s: %s is not done by %s here", number, path,
+                          operation, algorithm);
+    struct plan_choice choice = {named, slice < plan->slot_bytes ? slice : plan->slot_bytes};
+    for (unsigned c = plan_class_of(bytes); c < PLAN_SIZE_CLASSES; c++)
+        plan->choices[c] = choice;
+    return 1;
+}
+
+int tuning_read(struct sstar_collective *plan)
+{
+    const char *path = plan->world->config.tuning;
+    if (!*path)
+        return 0;
+    FILE *file = fopen(path, "re");
+    if (!file && errno == ENOENT)
+        return 0;
+    if (!file)
+        return report_set(&plan->world->report, -errno, "SSTAR_TUNING: cannot read %s: %s", path,
+                          strerror(errno));
+    char line[256];
+    int found = 0, taken = 0;
+    for (int number = 1; taken >= 0 && fgets(line, sizeof line, file); number++) {
+        taken = take_line(plan, path, number, line);
+        found |= taken > 0;
+    }
+    fclose(file);
+    return taken < 0 ? taken : found;
+}
+
+int tuning_write(const struct sstar_collective *plan)
+{
+    const char *path = plan->world->config.tuning;
+    if (!*path)
+        return 0;
+    FILE *file = fopen(path, "ae");
+    bool failed = !file;
+    struct plan_choice last = {0};
+    for (unsigned c = 0; file && c < PLAN_SIZE_CLASSES; c++) {
+        struct plan_choice it = plan->choices[c];
+        if (it.algorithm == last.algorithm && it.slice_bytes == last.slice_bytes)
+            continue;
+        failed |=
+            fprintf(file, "%s %d %d %zu %s %u\n", sstar_operation_name(plan->operation),
+                    plan->map.size, plan->map.nodes, plan_class_bytes(c),
+                    sstar_algorithm_name((enum sstar_algorithm)it.algorithm), it.slice_bytes) < 0;
+        last = it;
+    }
+    if (file && fclose(file) != 0)
+        failed = true;
+    return failed ? report_set(&plan->world->report, errno ? -errno : -EIO,
+                               "SSTAR_TUNING: cannot write %s: %s", path, strerror(errno))
+                  : 0;
+}

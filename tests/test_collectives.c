@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All operations by all algorithms over worlds of 1 to 16 ranks, ranks being threads or processes,
+ * in one node and on virtual nodes: every value is checked on every rank. Cases are drawn with a
+ * seed that is printed; SSTAR_TEST_FULL=1 takes them all.
+ */
+#include "collectives/collectives.h"
+#include "collectives/element.h"
+#include "tests/ranks.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t run_seed(void)
+{
+    const char *text = getenv("SSTAR_TEST_SEED");
+    return text ? strtoull(text, NULL, 0) : 1;
+}
+
+static const size_t counts[] = {0, 1, 2, 7, 1023, 65537, (1 << 20) + 1};
+enum {
+    COUNTS = 7,
+    TYPES = SSTAR_TYPES,
+    OPS = SSTAR_OPS,
+    CASES = COUNTS * TYPES * OPS * 2,
+    MOST_COUNT = 1 << 20 | 1
+};
+
+/* One operation on `count` elements. memory: two bits, whether send and recv are from sstar_alloc.
+ */
+struct one {
+    size_t count;
+    enum sstar_type type;
+    enum sstar_op op;
+    bool in_place;
+    uint32_t salt;
+    unsigned memory;
+};
+
+struct buffers {
+    void *send[2], *recv[2]; /* ours from malloc, from sstar_alloc */
+};
+
+struct trial {
+    enum sstar_operation operation;
+    enum sstar_algorithm algorithm;
+    uint32_t queue_pairs, slice_bytes;
+    uint64_t seed;
+    int cases; /* drawn; CASES: all of them */
+    bool large;
+    int root;
+    bool in_parts; /* started, tested, waited for */
+};
+
+/* Where a rank's input and result lie in the buffers, and what the whole vector is. */
+struct places {
+    size_t total, send_at, send_count, recv_at, recv_count;
+};
+static struct places places_of(const struct trial *trial, const struct one *one, int rank, int size)
+{
+    size_t n = (size_t)size, count = one->count, own = (size_t)rank * count;
+    struct places all = {count, 0, count, 0, count};
+    switch (trial->operation) {
+    case SSTAR_REDUCE_SCATTER:
+        return (struct places){n * count, 0, n * count, one->in_place ? own : 0, count};
+    case SSTAR_ALL_GATHER:
+        return (struct places){n * count, one->in_place ? own : 0, count, 0, n * count};
+    case SSTAR_BROADCAST:
+        all.send_count = rank == trial->root ? count : 0;
+        return all;
+    case SSTAR_REDUCE:
+        all.recv_count = rank == trial->root ? count : 0;
+        return all;
+    default:
+        return all;
+    }
+}
+
+static double given(const struct one *one, int rank, int size, size_t i)
+{
+    return element_of_rank(rank, size, i, one->salt, one->type, one->op);
+}
+
+/* Element i of what rank gets. */
+static double expected(const struct trial *trial, const struct one *one, int rank, int size,
+                       size_t i)
+{
+    switch (trial->operation) {
+    case SSTAR_BROADCAST:
+        return given(one, trial->root, size, i);
+    case SSTAR_ALL_GATHER:
+        return given(one, (int)(i / one->count), size, i % one->count);
+    case SSTAR_REDUCE_SCATTER:
+        i += (size_t)rank * one->count;
+        break;
+    default:
+        break;
+    }
+    return element_reduced(size, i, one->salt, one->type, one->op);
+}
+
+static int run_in_parts(struct sstar_collective *plan, const void *send, void *recv,
+                        const struct one *one)
+{
+    int err = sstar_collective_start(plan, send, recv, one->count, one->type, one->op), done = 0;
+    for (uint32_t i = 0; !err && done == 0 && i < one->salt % 1000; i++)
+        done = sstar_collective_test(plan);
+    return err ? err : done < 0 ? done : sstar_collective_wait(plan);
+}
+
+static int count_wrong(const struct trial *trial, const struct one *one, int rank, int size,
+                       const char *send, const char *recv)
+{
+    struct places at = places_of(trial, one, rank, size);
+    int wrong = 0;
+    for (size_t i = 0; i < at.recv_count; i++)
+        wrong += element_get(recv, i, one->type) != expected(trial, one, rank, size, i);
+    for (size_t i = 0; i < at.send_count && !one->in_place; i++)
+        wrong += element_get(send, i, one->type) != given(one, rank, size, i);
+    for (size_t i = 0; i < 8; i++)
+        wrong += recv[at.recv_count * sstar_type_bytes(one->type) + i] != 0x5a && !one->in_place;
+    return wrong;
+}
+
+static int try_one(struct sstar_world *world, struct sstar_collective *plan,
+                   const struct trial *trial, const struct one *one, const struct buffers *buffers)
+{
+    int rank = sstar_rank(world), size = sstar_size(world);
+    size_t bytes = sstar_type_bytes(one->type);
+    struct places at = places_of(trial, one, rank, size);
+    char *recv = buffers->recv[one->memory >> 1 & 1];
+    char *send = one->in_place ? recv : buffers->send[one->memory & 1];
+    send += at.send_at * bytes;
+    recv += at.recv_at * bytes;
+    for (size_t i = 0; i < at.send_count; i++)
+        element_set(send, i, one->type, given(one, rank, size, i));
+    if (!one->in_place)
+        memset(recv + at.recv_count * bytes, 0x5a, 8);
+    int err = trial->in_parts
+                  ? run_in_parts(plan, send, recv, one)
+                  : sstar_collective_run(plan, send, recv, one->count, one->type, one->op);
+    if (err)
+        return err;
+    int wrong = count_wrong(trial, one, rank, size, send, recv);
+    if (wrong)
+        fprintf(stderr, "rank %d: %s by %s, count %zu %s %s in place %d memory %u: %d wrong\n",
+                rank, sstar_operation_name(trial->operation),
+                sstar_algorithm_name(trial->algorithm), one->count, sstar_type_name(one->type),
+                sstar_op_name(one->op), one->in_place, one->memory, wrong);
+    return wrong;
+}
+
+static struct one case_of(const struct trial *trial, int i, int rank, int size)
+{
+    uint64_t state = trial->seed + (uint64_t)i * 977;
+    uint64_t drawn = random_next(&state);
+    int number = trial->cases == CASES ? i : (int)(drawn % CASES);
+    struct one one = {.count = counts[number % COUNTS],
+                      .type = (enum sstar_type)(number / COUNTS % TYPES),
+                      .op = (enum sstar_op)(number / COUNTS / TYPES % OPS),
+                      .in_place = number / COUNTS / TYPES / OPS,
+                      .salt = (uint32_t)(drawn >> 32)};
+    if (one.count > 65537 && !trial->large)
+        one.count = (size_t)(drawn >> 40 & 0x3fff);
+    if (trial->operation == SSTAR_REDUCE_SCATTER || trial->operation == SSTAR_ALL_GATHER)
+        one.count /= (size_t)size; /* the whole vector is of that size */
+    /* Now all alike, now each for itself. */
+    one.memory =
+        drawn >> 20 & 1 ? (unsigned)(drawn >> 21) & 3 : (unsigned)(drawn >> (24 + rank % 16)) & 3;
+    return one;
+}
+
+static int try_plan(struct sstar_world *world, void *argument)
+{
+    const struct trial *trial = argument;
+    const size_t most = trial->large ? (size_t)MOST_COUNT * 8 + 64 : (size_t)65537 * 8 + 64;
+    struct buffers b;
+    b.send[0] = malloc(most);
+    b.recv[0] = malloc(most);
+    int err = sstar_alloc(world, most, &b.send[1]);
+    if (!err)
+        err = sstar_alloc(world, most, &b.recv[1]);
+    struct sstar_collective_attr attr = {.operation = trial->operation,
+                                         .algorithm = trial->algorithm,
+                                         .root = trial->root,
+                                         .queue_pairs = trial->queue_pairs,
+                                         .slice_bytes = trial->slice_bytes};
+    struct sstar_collective *plan = NULL;
+    if (!err)
+        err = sstar_collective_open(world, &attr, &plan);
+    int wrong = 0;
+    for (int i = 0; !err && i < trial->cases; i++) {
+        struct one one = case_of(trial, i, sstar_rank(world), sstar_size(world));
+        int found = try_one(world, plan, trial, &one, &b);
+        if (found < 0)
+            err = found;
+        else
+            wrong += found > 0;
+    }
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    sstar_collective_close(plan);
+    free(b.send[0]);
+    free(b.recv[0]);
+    return err ? err : wrong;
+}
+
+static bool full(void)
+{
+    const char *text = getenv("SSTAR_TEST_FULL");
+    return text && strcmp(text, "1") == 0;
+}
+
+static void try_world(int n, int per_node, const struct trial *trial, bool processes)
+{
+    struct trial own = *trial;
+    struct ranks ranks = {.size = n,
+                          .ranks_per_node = per_node,
+                          .processes = processes,
+                          .port_per_rank = trial->seed >> 7 & 1,
+                          .body = try_plan,
+                          .arg = &own};
+    int bad = ranks_run(&ranks);
+    if (bad)
+        fail_msg("%s by %s, %d ranks, %d a node, root %d, %u queue pairs, slices of %u, seed %llu: "
+                 "%d ranks failed",
+                 sstar_operation_name(trial->operation), sstar_algorithm_name(trial->algorithm), n,
+                 per_node, trial->root, trial->queue_pairs, trial->slice_bytes,
+                 (unsigned long long)trial->seed, bad);
+}
+
+/* Every operation by every algorithm; `share` of them, drawn. */
+static void try_all(int n, int per_node, const struct trial *trial, bool processes, unsigned share)
+{
+    uint64_t state = trial->seed;
+    for (int operation = 0; operation < SSTAR_BARRIER; operation++)
+        for (int algorithm = 0; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+            struct trial one = *trial;
+            one.operation = (enum sstar_operation)operation;
+            one.algorithm = (enum sstar_algorithm)algorithm;
+            one.seed = random_next(&state);
+            one.root = (int)(one.seed >> 40) % n;
+            one.in_parts = one.seed >> 11 & 1;
+            if (one.seed >> 13 & 1)
+                one.queue_pairs = 1u << (one.seed >> 14 & 3);
+            if (sstar_algorithm_exists(one.operation, one.algorithm) &&
+                (one.seed >> 20) % 100 < share)
+                try_world(n, per_node, &one, processes);
+        }
+}
+
+static void one_node(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed();
+    for (int n = 1; n <= (full() ? 16 : 8); n++) {
+        struct trial trial = {
+            .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
+        try_all(n, 0, &trial, false, full() ? 100 : 15);
+    }
+}
+
+/* 1 to 16 ranks, 1 to 5 a node. */
+static void virtual_nodes(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 500;
+    for (int n = 2; n <= (full() ? 16 : 8); n++)
+        for (int per_node = 1; per_node <= 5 && per_node < n; per_node++) {
+            struct trial trial = {
+                .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
+            try_all(n, per_node, &trial, false, full() ? 100 : per_node == 1 ? 15 : 5);
+        }
+}
+
+static void large_counts(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 1000;
+    for (int per_node = 0; per_node <= 2; per_node++) {
+        struct trial trial = {.seed = random_next(&seed), .cases = 8, .large = true};
+        try_all(3, per_node, &trial, false, full() ? 100 : 20);
+    }
+}
+
+/* Slices so small that a vector takes very many of them. */
+static void small_slices(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 2000;
+    for (uint32_t slice = 8; slice <= 4096; slice *= 8)
+        for (int per_node = 0; per_node <= 2; per_node++) {
+            struct trial trial = {
+                .slice_bytes = slice, .seed = random_next(&seed), .cases = slice < 512 ? 2 : 8};
+            try_all(4, per_node, &trial, false, full() ? 100 : 10);
+        }
+}
+
+static void ranks_are_processes(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 3000;
+    for (int per_node = 0; per_node <= 3; per_node++) {
+        struct trial trial = {.seed = random_next(&seed), .cases = 8, .large = true};
+        try_all(5, per_node, &trial, true, full() ? 100 : 20);
+    }
+}
+
+static void many_ranks(void **state)
+{
+    (void)state;
+    uint64_t seed = run_seed() + 4000;
+    struct trial trial = {.seed = random_next(&seed), .cases = 4};
+    try_all(13, 4, &trial, false, full() ? 100 : 8);
+    try_all(16, 1, &trial, false, full() ? 100 : 5);
+}
+
+/* On a shaped wire a rank that has its result must not leave messages behind that only it can move:
+ * here it goes to the control plane after each, which does not poll. */
+static int leave_the_wire(struct sstar_world *world, void *argument)
+{
+    const enum sstar_algorithm algorithm = *(const enum sstar_algorithm *)argument;
+    struct sstar_collective_attr attr = {.algorithm = algorithm, .queue_pairs = 2};
+    struct sstar_collective *plan;
+    const size_t most = 30000;
+    int32_t *numbers = malloc(most * sizeof *numbers);
+    int err = sstar_collective_open(world, &attr, &plan), bad = 0;
+    for (size_t count = 100; !err && count <= most; count = count * 17 / 10) {
+        for (size_t i = 0; i < count; i++)
+            numbers[i] =
+                element_of_rank(sstar_rank(world), sstar_size(world), i, 7, SSTAR_INT32, SSTAR_SUM);
+        err = sstar_collective_run(plan, numbers, numbers, count, SSTAR_INT32, SSTAR_SUM);
+        if (!err)
+            err = sstar_barrier(world);
+        for (size_t i = 0; i < count; i++)
+            bad +=
+                numbers[i] != (int)element_reduced(sstar_size(world), i, 7, SSTAR_INT32, SSTAR_SUM);
+    }
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    else
+        sstar_collective_close(plan);
+    free(numbers);
+    return err ? err : bad;
+}
+
+static void shaped_wire(void **state)
+{
+    (void)state;
+    for (int per_node = 1; per_node <= 3; per_node++)
+        for (int algorithm = SSTAR_RING; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+            enum sstar_algorithm own = (enum sstar_algorithm)algorithm;
+            struct ranks ranks = {.size = 6,
+                                  .ranks_per_node = per_node,
+                                  .wire = {30, 3, 0.4},
+                                  .processes = per_node == 3,
+                                  .port_per_rank = per_node == 2,
+                                  .body = leave_the_wire,
+                                  .arg = &own};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
+/* Numbers whose sums are rounded: the same bits on every rank, in every run, out of place and in.
+ */
+static int same_bits(struct sstar_world *world, void *argument)
+{
+    const enum sstar_algorithm algorithm = *(const enum sstar_algorithm *)argument;
+    enum { COUNT = 5000 };
+    int size = sstar_size(world), bad = 0;
+    float *numbers, *sums = malloc(3 * COUNT * sizeof *sums);
+    float *all = malloc((size_t)size * COUNT * sizeof *all);
+    void *memory;
+    int err = sstar_alloc(world, COUNT * sizeof *numbers, &memory);
+    struct sstar_collective *plan = NULL;
+    struct sstar_collective_attr attr = {.algorithm = algorithm};
+    if (!err)
+        err = sstar_collective_open(world, &attr, &plan);
+    if (err)
+        goto out;
+    numbers = memory;
+    for (int count = 1; !err && count <= COUNT; count += COUNT - 1) {
+        uint64_t state = (uint64_t)sstar_rank(world) + 5;
+        for (int i = 0; i < count; i++)
+            numbers[i] = (float)(random_next(&state) >> 40) / 1e3f - 7e3f;
+        for (int run = 0; !err && run < 2; run++)
+            err = sstar_collective_run(plan, numbers, sums + run * COUNT, (size_t)count,
+                                       SSTAR_FLOAT32, SSTAR_SUM);
+        memcpy(sums + 2 * COUNT, numbers, COUNT * sizeof *sums);
+        if (!err)
+            err = sstar_collective_run(plan, sums + 2 * COUNT, sums + 2 * COUNT, (size_t)count,
+                                       SSTAR_FLOAT32, SSTAR_SUM);
+        if (!err)
+            err = sstar_allgather(world, sums, COUNT * sizeof *sums, all);
+        size_t bytes = (size_t)count * sizeof *sums;
+        bad += memcmp(sums, sums + COUNT, bytes) != 0;
+        bad += memcmp(sums, sums + 2 * COUNT, bytes) != 0;
+        for (int rank = 0; rank < size; rank++)
+            bad += memcmp(sums, all + (size_t)rank * COUNT, bytes) != 0;
+    }
+out:
+    if (err)
+        ranks_complain(world, __FILE__, __LINE__, strerror(-err));
+    if (plan)
+        sstar_collective_close(plan);
+    free(sums);
+    free(all);
+    return err ? err : bad;
+}
+
+static void the_same_bits(void **state)
+{
+    (void)state;
+    for (int per_node = 0; per_node <= 2; per_node++)
+        for (int algorithm = SSTAR_RING; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+            enum sstar_algorithm own = (enum sstar_algorithm)algorithm;
+            struct ranks ranks = {
+                .size = 5, .ranks_per_node = per_node, .body = same_bits, .arg = &own};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
+/* Of every algorithm: the same figures on all ranks, none below 0, a node step only where there is
+ * one; prices that their parts make up. */
+static int prices(struct sstar_world *world)
+{
+    int bad = 0, n = sstar_size(world), nodes = sstar_node_count(world);
+    for (int algorithm = SSTAR_RING; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+        struct sstar_collective_attr attr = {.algorithm = (enum sstar_algorithm)algorithm};
+        struct sstar_collective *plan;
+        struct sstar_cost all[8];
+        struct sstar_price price;
+        int err = sstar_collective_open(world, &attr, &plan);
+        if (!err)
+            err = sstar_collective_measure(plan);
+        if (!err)
+            err = sstar_collective_price(plan, 1000, SSTAR_FLOAT32, &price);
+        if (err)
+            return err;
+        struct sstar_cost cost = sstar_collective_cost(plan, price.algorithm);
+        err = sstar_allgather(world, &cost, sizeof cost, all);
+        if (err)
+            return err;
+        sstar_collective_close(plan);
+        for (int rank = 0; rank < n; rank++)
+            bad += memcmp(&all[rank], &cost, sizeof cost) != 0;
+        bad += !(cost.overhead_us >= 0 && cost.byte_ns >= 0 && cost.node_byte_ns >= 0);
+        bool steps = algorithm >= SSTAR_HIERARCHICAL && nodes < n;
+        bad += (cost.node_us > 0) != steps;
+        double parts = price.alpha_us + price.gap_us + price.beta_us + price.work_us;
+        bad += !(price.us >= price.wire_us && parts >= 0.99 * price.us && parts <= 1.01 * price.us);
+        bad += nodes > 1 && !(price.us > 0);
+    }
+    return bad;
+}
+
+/* The plan that the world keeps, wrong arguments, ranks that do not agree. */
+static int edges(struct sstar_world *world, void *argument)
+{
+    (void)argument;
+    int bad = 0;
+    int64_t mine = sstar_rank(world) + 1, sum = 0, n = sstar_size(world);
+    int err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_SUM);
+    bad += sum != n * (n + 1) / 2;
+    if (!err)
+        err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_MAX);
+    bad += sum != n;
+    if (err)
+        return err;
+    bad += sstar_allreduce(world, NULL, NULL, 0, SSTAR_INT64, SSTAR_SUM) != 0;
+    bad += sstar_allreduce(world, NULL, &sum, 1, SSTAR_INT64, SSTAR_SUM) != -EINVAL;
+    bad +=
+        sstar_allreduce(world, &mine, &sum, 1, (enum sstar_type)SSTAR_TYPES, SSTAR_SUM) != -EINVAL;
+    bad += sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, (enum sstar_op)SSTAR_OPS) != -EINVAL;
+
+    struct sstar_collective *plan;
+    struct sstar_collective_attr attr = {.slice_bytes = 7};
+    bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+    bad += sstar_last_error(world)[0] == '\0';
+    if (n > 1) {
+        attr = (struct sstar_collective_attr){.algorithm = sstar_rank(world) ? SSTAR_RING
+                                                                             : SSTAR_HIERARCHICAL};
+        bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+    }
+    attr = (struct sstar_collective_attr){.operation = SSTAR_BROADCAST, .root = (int)n};
+    bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+    attr = (struct sstar_collective_attr){.operation = SSTAR_BROADCAST, .algorithm = SSTAR_HALVING};
+    bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+    return bad + prices(world);
+}
+
+static void edges_and_refusals(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        for (int per_node = 0; per_node <= 2 && per_node <= n; per_node++) {
+            struct ranks ranks = {.size = n, .ranks_per_node = per_node, .body = edges};
+            assert_int_equal(ranks_run(&ranks), 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edges_and_refusals), cmocka_unit_test(one_node),
+        cmocka_unit_test(the_same_bits),      cmocka_unit_test(virtual_nodes),
+        cmocka_unit_test(shaped_wire),        cmocka_unit_test(large_counts),
+        cmocka_unit_test(small_slices),       cmocka_unit_test(ranks_are_processes),
+        cmocka_unit_test(many_ranks),
+    };
+    print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
+                  full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

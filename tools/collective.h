@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* sstar allreduce and its kin: arguments (collective.c), the run (collective_run.c), what is
+ * measured (collective_measure.c), the table of --explain (collective_explain.c). */
+#ifndef SSTAR_TOOLS_COLLECTIVE_H
+#define SSTAR_TOOLS_COLLECTIVE_H
+
+#include "collectives/reduce.h"
+#include "tools/tool.h"
+#include <jansson.h>
+
+struct collective_arguments {
+    struct common_options common;
+    enum sstar_operation operation;
+    int root;
+    uint64_t begin_bytes, end_bytes, step_bytes; /* step 0: by the factor */
+    uint32_t factor, iterations, warmup, slice_bytes;
+    bool check, explain;
+    bool types[SSTAR_TYPES], ops[SSTAR_OPS], algorithms[SSTAR_ALGORITHMS];
+};
+/* Measure what is asked for; rank 0 prints and writes. 0 with the exit status, or a negative errno
+ * whose sentence the world has. */
+int collective_run(struct sstar_world *world, const struct collective_arguments *arguments,
+                   int *status);
+
+/* One size of one plan. */
+struct collective_trial {
+    struct sstar_world *world;
+    struct sstar_collective *plan;
+    enum sstar_operation operation;
+    int root;
+    void *send, *recv; /* each of a whole vector of the largest size */
+    size_t count;
+    enum sstar_type type;
+    enum sstar_op op;
+    bool in_place;
+    uint64_t seed;
+};
+
+/* Run once with values whose sums are exact: how many elements, over all ranks, are not what they
+ * must be. Collective, like all here; the same answer on all ranks. */
+int collective_check(const struct collective_trial *trial, uint64_t *wrong);
+/* Median over `iterations` of the time that the slowest rank took, after `warmup` that do not
+ * count; an untimed barrier stands before each. */
+int collective_time(const struct collective_trial *trial, uint32_t warmup, uint32_t iterations,
+                    double *us);
+
+/* From the rows of all algorithms: price and parts beside the time, size by size; then from which
+ * size on the plan takes what. */
+void collective_explain(const json_t *rows, const struct sstar_collective *chosen,
+                        const struct collective_arguments *arguments, int ranks,
+                        enum sstar_type type);
+
+#endif
