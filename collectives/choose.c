@@ -95,11 +95,11 @@ struct prices {
 
 /* The best slices for a vector of `bytes`, none of which is larger than with the larger ones. */
 static int price_point(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
-                       int point, struct prices *prices)
+                       const struct sstar_cost *cost, int point, struct prices *prices)
 {
     size_t bytes = (size_t)1 << point;
     size_t n = total_bytes(plan, 1, 1), count = bytes / ELEMENT_BYTES / n;
-    struct simulate_attr attr = plan_simulation(plan, &plan->costs[algorithm], ELEMENT_BYTES);
+    struct simulate_attr attr = plan_simulation(plan, cost, ELEMENT_BYTES);
     double best = 0;
     uint32_t chosen = plan->slot_bytes;
     for (uint32_t slice = plan->slot_bytes; slice >= LEAST_SLICE; slice /= 2) {
@@ -156,8 +156,9 @@ static int price_all(const struct sstar_collective *plan, struct prices *prices)
     for (int point = FIRST_POINT; point < POINTS;
          point = point < NEXT_POINT ? NEXT_POINT : point + 1)
         for (int i = 0; i < SSTAR_ALGORITHMS; i++) {
-            int err =
-                plan->candidates[i] ? price_point(plan, (enum sstar_algorithm)i, point, prices) : 0;
+            int err = plan->candidates[i] ? price_point(plan, (enum sstar_algorithm)i,
+                                                        &plan->costs[i], point, prices)
+                                          : 0;
             if (err)
                 return report_set(&plan->world->report, err, "%s: no price: %s",
                                   sstar_operation_name(plan->operation), strerror(-err));
@@ -270,10 +271,10 @@ enum sstar_algorithm sstar_collective_choice(const struct sstar_collective *plan
     return plan_shape(plan, count, sstar_type_bytes(type)).algorithm;
 }
 
-static int price_of(const struct sstar_collective *plan, struct plan_choice choice, size_t count,
-                    size_t element_bytes, struct sstar_price *price)
+static int price_of(const struct sstar_collective *plan, struct plan_choice choice,
+                    const struct sstar_cost *cost, size_t count, size_t element_bytes,
+                    struct sstar_price *price)
 {
-    const struct sstar_cost *cost = &plan->costs[choice.algorithm];
     struct schedule_shape shape = plan_shape_of(plan, choice, count, element_bytes);
     struct simulate_attr attr = plan_simulation(plan, cost, element_bytes);
     struct simulate_parts parts;
@@ -308,36 +309,53 @@ int sstar_collective_price(const struct sstar_collective *plan, size_t count, en
     size_t bytes = sstar_type_bytes(type);
     struct plan_choice choice = plan->choices[plan_class_of(total_bytes(plan, count, bytes))];
     if (plan->measured)
-        return price_of(plan, choice, count, bytes, price);
+        return price_of(plan, choice, &plan->costs[choice.algorithm], count, bytes, price);
     *price = (struct sstar_price){.algorithm = (enum sstar_algorithm)choice.algorithm};
     return 0;
 }
 
-int sstar_collective_prices(const struct sstar_collective *plan, size_t count, enum sstar_type type,
+/* One algorithm in its best slices; those of the choice if it is that. */
+static int price_best(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
+                      const struct sstar_cost *wire, size_t count, size_t element_bytes,
+                      struct sstar_price *price)
+{
+    size_t total = total_bytes(plan, count, element_bytes);
+    struct plan_choice choice = plan->choices[plan_class_of(total)];
+    struct sstar_cost cost = plan->costs[algorithm];
+    if (wire) {
+        cost.alpha_us = wire->alpha_us;
+        cost.gap_us = wire->gap_us;
+        cost.beta_gbps = wire->beta_gbps;
+    }
+    if (wire || choice.algorithm != algorithm) {
+        struct prices *points = calloc(1, sizeof *points);
+        if (!points)
+            return report_set(&plan->world->report, -ENOMEM, "collectives: out of memory");
+        int point = FIRST_POINT;
+        while (point < LAST_POINT && (size_t)1 << point < total)
+            point++;
+        points->steps_left = ALL_STEPS;
+        int err = price_point(plan, algorithm, &cost, point, points);
+        choice = (struct plan_choice){algorithm, points->slice_bytes[algorithm][point]};
+        free(points);
+        if (err)
+            return report_set(&plan->world->report, err, "%s: no price: %s",
+                              sstar_operation_name(plan->operation), strerror(-err));
+    }
+    return price_of(plan, choice, &cost, count, element_bytes, price);
+}
+
+int sstar_collective_prices(const struct sstar_collective *plan, const struct sstar_cost *wire,
+                            size_t count, enum sstar_type type,
                             struct sstar_price prices[SSTAR_ALGORITHMS])
 {
     int n = 0, err = type_check(plan, type);
-    size_t bytes = sstar_type_bytes(type), total = total_bytes(plan, count, bytes);
-    struct plan_choice choice = plan->choices[plan_class_of(total)];
-    struct prices *points = calloc(1, sizeof *points);
-    if (!points)
-        return report_set(&plan->world->report, -ENOMEM, "collectives: out of memory");
-    int point = FIRST_POINT;
-    while (point < LAST_POINT && (size_t)1 << point < total)
-        point++;
     for (int i = 0; i < SSTAR_ALGORITHMS && !err && plan->measured; i++) {
         if (!plan->candidates[i])
             continue;
-        points->steps_left = ALL_STEPS;
-        if (choice.algorithm == (uint32_t)i)
-            points->slice_bytes[i][point] = choice.slice_bytes;
-        else
-            err = price_point(plan, (enum sstar_algorithm)i, point, points);
-        struct plan_choice other = {(uint32_t)i, points->slice_bytes[i][point]};
-        if (!err)
-            err = price_of(plan, other, count, bytes, &prices[n]);
+        err = price_best(plan, (enum sstar_algorithm)i, wire, count, sstar_type_bytes(type),
+                         &prices[n]);
         n += !err;
     }
-    free(points);
     return err ? err : n;
 }

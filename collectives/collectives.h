@@ -176,8 +176,10 @@ SSTAR_API enum sstar_algorithm sstar_collective_choice(const struct sstar_collec
 /* The same, and its price: 0 before it is measured. */
 SSTAR_API int sstar_collective_price(const struct sstar_collective *plan, size_t count,
                                      enum sstar_type type, struct sstar_price *price);
-/* The prices of all that the plan may do: how many, in the order of the algorithms. */
-SSTAR_API int sstar_collective_prices(const struct sstar_collective *plan, size_t count,
+/* The prices of all that the plan may do: how many, in the order of the algorithms; none before it
+ * is measured. `wire` NULL: on the wire that there is; else on its alpha, g and beta. */
+SSTAR_API int sstar_collective_prices(const struct sstar_collective *plan,
+                                      const struct sstar_cost *wire, size_t count,
                                       enum sstar_type type,
                                       struct sstar_price prices[SSTAR_ALGORITHMS]);
 

@@ -138,7 +138,7 @@ static const struct argp argp = {
         "Without a launcher it starts its own two ranks as two nodes. With --wire each beta is "
         "imposed and measured; on a real wire beta is what it is, and the other rows are the "
         "model's. predicted is the price of the schedule on the wire; its alpha part is the same "
-        "price where bandwidth is boundless, its beta part the rest. With --scale 10,100 a wire of "
+        "price that is not due to bandwidth, its beta part the rest. With --scale 10,100 a wire of "
         "100 us and 0.025 GB/s stands for one of 10 us and 25 GB/s: the times shown are those "
         "measured, and beside them stands what they stand for.",
 };
@@ -149,7 +149,7 @@ static const struct argp argp = {
 struct run {
     const struct arguments *arguments;
     struct sstar_world *world;
-    struct sstar_allreduce *plan;
+    struct sstar_collective *plan;
     struct sstar_cost cost;
     char device_class[32];
     json_t *rows; /* rank 0 */
@@ -229,7 +229,7 @@ static int open_plan(struct run *run)
 {
     const struct sstar_wire *wire = &run->arguments->common.config.wire;
     struct sstar_device_info device;
-    int err = sstar_allreduce_open(run->world, NULL, &run->plan);
+    int err = sstar_collective_open(run->world, NULL, &run->plan);
     if (!err)
         err = sstar_device_info(run->world, &device);
     if (!err && wire->beta_gbps > 0)
@@ -238,7 +238,7 @@ static int open_plan(struct run *run)
     else if (!err)
         err = sstar_measure_cost(run->world, &run->cost);
     if (!err)
-        err = sstar_measure_overhead(run->plan, &run->cost);
+        err = sstar_collective_measure(run->plan);
     if (!err)
         snprintf(run->device_class, sizeof run->device_class, "%s", device.device_class);
     return err;
@@ -246,7 +246,7 @@ static int open_plan(struct run *run)
 
 static void close_plan(struct run *run)
 {
-    sstar_allreduce_close(run->plan);
+    sstar_collective_close(run->plan);
     run->plan = NULL;
 }
 

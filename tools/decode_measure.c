@@ -8,27 +8,26 @@
 #include <stdlib.h>
 
 enum { WARM_UP = 3 };
-#define BOUNDLESS_GBPS 1e9
 
 struct buffers {
     void *send, *recv;
 };
 
-static int check(struct sstar_world *world, struct sstar_allreduce *plan, const struct buffers *b,
+static int check(struct sstar_world *world, struct sstar_collective *plan, const struct buffers *b,
                  size_t count)
 {
     const enum sstar_type type = SSTAR_BFLOAT16;
     int size = sstar_size(world), rank = sstar_rank(world);
     for (size_t i = 0; i < count; i++)
         element_set(b->send, i, type, element_of_rank(rank, size, i, 1, type, SSTAR_SUM));
-    int err = sstar_allreduce_run(plan, b->send, b->recv, count, type, SSTAR_SUM);
+    int err = sstar_collective_run(plan, b->send, b->recv, count, type, SSTAR_SUM);
     for (size_t i = 0; !err && i < count; i++)
         if (element_get(b->recv, i, type) != element_reduced(size, i, 1, type, SSTAR_SUM))
             err = world_fail(world, -EIO, "element %zu of an AllReduce of %zu is wrong", i, count);
     return err;
 }
 
-static int time_tokens(struct sstar_world *world, struct sstar_allreduce *plan,
+static int time_tokens(struct sstar_world *world, struct sstar_collective *plan,
                        const struct buffers *b, const struct decode_case *one, double *us)
 {
     for (int token = -WARM_UP; token < one->tokens; token++) {
@@ -36,7 +35,7 @@ static int time_tokens(struct sstar_world *world, struct sstar_allreduce *plan,
         uint64_t begun = sstar_now_ns(world);
         for (int i = 0; !err && i < one->allreduces; i++)
             err =
-                sstar_allreduce_run(plan, b->send, b->recv, one->count, SSTAR_BFLOAT16, SSTAR_SUM);
+                sstar_collective_run(plan, b->send, b->recv, one->count, SSTAR_BFLOAT16, SSTAR_SUM);
         if (err)
             return err;
         if (token >= 0)
@@ -58,18 +57,21 @@ static int agree(struct sstar_world *world, double *us)
     return err;
 }
 
-int decode_predict(struct sstar_allreduce *plan, const struct sstar_cost *cost,
+/* By the algorithm that would be taken on that wire. */
+int decode_predict(struct sstar_collective *plan, const struct sstar_cost *cost,
                    struct decode_case *one)
 {
-    struct sstar_cost boundless = *cost;
-    boundless.beta_gbps = BOUNDLESS_GBPS;
-    int err = sstar_allreduce_price(plan, one->count, SSTAR_BFLOAT16, cost, &one->predicted_us);
-    if (!err)
-        err = sstar_allreduce_price(plan, one->count, SSTAR_BFLOAT16, &boundless, &one->alpha_us);
-    return err;
+    struct sstar_price prices[SSTAR_ALGORITHMS];
+    int n = sstar_collective_prices(plan, cost, one->count, SSTAR_BFLOAT16, prices);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || prices[i].us < one->predicted_us) {
+            one->predicted_us = prices[i].us;
+            one->alpha_us = prices[i].us - prices[i].beta_us;
+        }
+    return n < 0 ? n : 0;
 }
 
-int decode_measure(struct sstar_world *world, struct sstar_allreduce *plan,
+int decode_measure(struct sstar_world *world, struct sstar_collective *plan,
                    const struct sstar_cost *cost, struct decode_case *one)
 {
     size_t bytes = one->count * sstar_type_bytes(SSTAR_BFLOAT16);
