@@ -70,7 +70,7 @@ extern const struct check_group objects_checks, states_checks, transfer_checks, 
     keys_checks, atomics_checks, receive_checks, failure_checks, queues_checks, order_checks,
     events_checks, async_checks, memory_checks, process_checks, death_checks, thread_checks,
     calls_checks, transport_checks, unreliable_checks, losses_checks, datagram_checks,
-    address_checks, srq_checks, cq_ex_checks, limits_checks, queries_checks;
+    address_checks, srq_checks, cq_ex_checks, limits_checks, queries_checks, regions_checks;
 
 /* What one end tells the other so that they can meet; it may cross a pipe. */
 struct address {

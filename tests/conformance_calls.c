@@ -162,7 +162,51 @@ static void the_extended_view_is_the_same_queue_pair(struct trial *t)
     expect(t, qpx && &qpx->qp_base == qp, "qp_to_qp_ex of a queue pair with ibv_wr_*");
 }
 
+/* Other calls of the thread that builds a batch do not wait for its end. */
+static void other_calls_amid_a_batch(struct trial *t)
+{
+    open_with_calls(t);
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    payload(t, &t->a, 0, 64);
+    struct ibv_mr *mr = trial_mr(t, t->a.pd, t->a.memory, 64, IBV_ACCESS_LOCAL_WRITE);
+    ibv_wr_start(t->a.qpx);
+    begin_write(t, 7);
+    int query = t->verbs->query_qp(t->a.qp, &attr, IBV_QP_STATE, &init);
+    trial_forget(t, mr);
+    int deregister_err = t->verbs->dereg_mr(mr);
+    int done = ibv_wr_complete(t->a.qpx);
+    expect_equal(t, query, 0, "query_qp amid a batch");
+    expect_equal(t, attr.qp_state, IBV_QPS_RTS, "qp_state");
+    expect_equal(t, deregister_err, 0, "dereg_mr amid a batch");
+    expect_equal(t, done, 0, "ibv_wr_complete");
+    expect_wc(t, t->a.send_cq, 7, IBV_WC_SUCCESS);
+    expect_copy(&t->a, 0, &t->b, 0, 64);
+    expect_memory(t, &t->b, "b");
+}
+
+/* Its key is looked at when the batch goes out, and is invalid then. */
+static void a_region_of_a_batch_may_go(struct trial *t)
+{
+    open_with_calls(t);
+    struct ibv_mr *mr = trial_mr(t, t->a.pd, t->a.memory, 64, IBV_ACCESS_LOCAL_WRITE);
+    ibv_wr_start(t->a.qpx);
+    t->a.qpx->wr_id = 9;
+    t->a.qpx->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(t->a.qpx, t->b.address.rkey, t->b.address.memory);
+    ibv_wr_set_sge(t->a.qpx, mr->lkey, (uintptr_t)t->a.memory, 64);
+    trial_forget(t, mr);
+    int err = t->verbs->dereg_mr(mr);
+    int done = ibv_wr_complete(t->a.qpx);
+    expect_equal(t, err, 0, "dereg_mr amid a batch");
+    expect_equal(t, done, 0, "ibv_wr_complete");
+    expect_equal(t, next_wc(t, t->a.send_cq).status, IBV_WC_LOC_PROT_ERR, "status");
+    expect_memory(t, &t->b, "b");
+}
+
 static const struct check checks[] = {
+    {.name = "other calls amid a batch", .run = other_calls_amid_a_batch},
+    {.name = "a region of a batch may go", .run = a_region_of_a_batch_may_go},
     {.name = "a batch goes out as one", .run = a_batch_goes_out_as_one},
     {.name = "nothing leaves before complete", .run = nothing_leaves_before_complete},
     {.name = "an aborted batch leaves no trace", .run = an_aborted_batch_leaves_no_trace},

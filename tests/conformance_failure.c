@@ -239,7 +239,38 @@ static void a_neighbour_works_on(struct trial *t)
     expect_memory(t, &t->b, "b");
 }
 
+/* One queue for all completions: what broke the queue pair comes before what it flushed. */
+static void the_cause_comes_first(struct trial *t)
+{
+    struct options o = default_options();
+    bool receiver = t->check->parameter != 0;
+    o.one_cq = true;
+    for (int round = 0; round < 4; round++) { /* a device may look at its queues by turns */
+        trial_connect(t, &o);
+        struct side *broken = receiver ? &t->b : &t->a;
+        struct receive near, far;
+        struct work w;
+        receive_make(t, &near, &t->a, 0, 8);
+        post_receive(t, &t->a, &near);
+        receive_make(t, &far, &t->b, 0, receiver ? 8 : 64);
+        post_receive(t, &t->b, &far);
+        receive_make(t, &far, &t->b, 0, 64);
+        post_receive(t, &t->b, &far);
+        work_make(t, &w, receiver ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, &t->a, 0, &t->b.address, 0,
+                  64);
+        w.wr.wr.rdma.rkey ^= 0x5a5a5a;
+        post(t, &t->a, &w);
+        expect_state(t, broken, IBV_QPS_ERR);
+        enum ibv_wc_status first = next_wc(t, broken->send_cq).status;
+        expect(t, first != IBV_WC_WR_FLUSH_ERR && first != IBV_WC_SUCCESS,
+               "the first status is '%s'", ibv_wc_status_str(first));
+        expect_equal(t, next_wc(t, broken->send_cq).status, IBV_WC_WR_FLUSH_ERR, "the second");
+    }
+}
+
 static const struct check checks[] = {
+    {.name = "the cause comes first, sender", .run = the_cause_comes_first},
+    {.name = "the cause comes first, receiver", .run = the_cause_comes_first, .parameter = 1},
     {.name = "a peer in RESET is silent", .run = peer_in_state, .parameter = IBV_QPS_RESET},
     {.name = "a peer in INIT is silent", .run = peer_in_state, .parameter = IBV_QPS_INIT},
     {.name = "a peer in ERR is silent", .run = peer_in_state, .parameter = IBV_QPS_ERR},

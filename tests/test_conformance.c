@@ -18,7 +18,7 @@ static const struct check_group *const groups[] = {
     &order_checks,    &events_checks,  &async_checks,     &memory_checks,     &thread_checks,
     &death_checks,    &process_checks, &transport_checks, &unreliable_checks, &losses_checks,
     &datagram_checks, &address_checks, &srq_checks,       &cq_ex_checks,      &limits_checks,
-    &queries_checks,
+    &queries_checks,  &regions_checks,
 };
 
 /* What a CMocka test is given. */

@@ -138,9 +138,14 @@ static void fill_entry(struct ctx *ctx, struct mr *mr, const struct region *r)
     smr->file_offset = r->offset;
     smr->head = r->head;
     smr->tail = r->tail;
-    uint32_t generation = smr->generation = (smr->generation + 1) & 0xff;
-    mr->base.lkey = mr->base.rkey = mr->index << 8 | generation;
+    smr->generation = mr->base.lkey & 0xff;
     atomic_store(&smr->key, mr->base.lkey);
+}
+
+static void take_key(struct ctx *ctx, struct mr *mr)
+{
+    uint32_t generation = (ctx->member->mr[mr->index].generation + 1) & 0xff;
+    mr->base.lkey = mr->base.rkey = mr->index << 8 | generation;
 }
 
 static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
@@ -154,6 +159,7 @@ static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
         nic_pages_unshare(ctx, r->addr, r->length);
         return err;
     }
+    take_key(ctx, mr);
     fill_entry(ctx, mr, r);
     return 0;
 }
@@ -211,6 +217,9 @@ static void wait_for_users(struct ctx *ctx)
         if (qp == NULL)
             continue;
         nic_inbound_drain(qp->shared, ctx->token);
+        /* Who builds a list uses nothing yet, and may be this very thread. */
+        if (nic_builds_here(qp))
+            continue;
         spin_lock(&qp->sq_lock);
         spin_unlock(&qp->sq_lock);
     }
@@ -265,7 +274,7 @@ static int changed_region(const struct mr *mr, uint64_t iova, int flags, const s
     return check_region(r);
 }
 
-/* The old keys are invalid afterwards. If it fails the region is as it was. */
+/* With another translation it has other keys. If it fails the region is as it was. */
 int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *addr, size_t length,
                      int access)
 {
@@ -288,9 +297,14 @@ int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *ad
         size_t old_length = base->length;
         atomic_store(&smr->key, 0);
         wait_for_users(ctx);
+        bool same_place = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) == 0 && r.share == mr->share &&
+                          r.offset == smr->file_offset && r.head == smr->head &&
+                          r.tail == smr->tail;
         nic_share_put(ctx, mr->share);
         atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
         atomic_fetch_add(&r.pd->users, 1);
+        if (!same_place)
+            take_key(ctx, mr); /* peers may have other memory mapped under the old one */
         fill_entry(ctx, mr, &r);
         nic_pages_unshare(ctx, old, old_length);
     }

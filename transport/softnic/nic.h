@@ -266,6 +266,7 @@ struct qp {
     /* ibv_wr_*: what to go back to, and what went wrong. */
     uint32_t wr_tail, wr_posted;
     int wr_error;
+    _Atomic uintptr_t builder; /* the thread between ibv_wr_start and ibv_wr_complete; 0: none */
     struct send_wqe *wr;
     uint32_t wr_payload;
 
@@ -466,6 +467,11 @@ static inline bool nic_may_send(const struct qp *qp)
            state == IBV_QPS_ERR;
 }
 /* wr_api.c */
+/* Does this very thread hold sq_lock, since it builds a list of requests? */
+static inline bool nic_builds_here(const struct qp *qp)
+{
+    return atomic_load_explicit(&qp->builder, memory_order_relaxed) == (uintptr_t)pthread_self();
+}
 void nic_wr_api(struct qp *qp);
 
 /* execute.c: reliable connections */

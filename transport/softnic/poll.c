@@ -119,6 +119,33 @@ static bool drain_recvs(struct poll *poll, struct qp *qp)
     return empty;
 }
 
+/* Is there a completion that says why the queue pair is in ERR? */
+static bool tells_why(struct qp *qp, bool send)
+{
+    uint32_t head = send ? qp->cqe_head : atomic_load(&qp->rq_polled);
+    uint32_t mask = send ? qp->cqe_mask : qp->shared->rq_mask;
+    for (uint32_t at = head; at - head <= mask; at++) {
+        const struct send_cqe *cqe = send ? send_entry(qp, at) : NULL;
+        const struct recv_wqe *wqe = send ? NULL : recv_entry(qp, at);
+        if (cqe == NULL && wqe == NULL)
+            return false;
+        uint8_t status = send ? cqe->status : wqe->status;
+        if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
+            return true;
+    }
+    return false;
+}
+
+/* Before a ring of a queue pair in ERR is drained: show what broke it, if that lies in the other
+ * ring for this queue. False: it cannot be shown yet. */
+static bool show_cause(struct poll *poll, struct qp *qp, bool send)
+{
+    struct ibv_cq *cq = &poll->cq->base;
+    if (qp->ex.qp_base.send_cq != cq || qp->ex.qp_base.recv_cq != cq || !tells_why(qp, !send))
+        return true;
+    return send ? drain_recvs(poll, qp) : drain_sends(poll, qp);
+}
+
 /* One set bit: drain; when the ring is empty take the bit away, and look once more, since an entry
  * may have come before the bit went. */
 static void visit(struct poll *poll, struct cq_bits *bits, uint32_t slot, bool send)
@@ -130,8 +157,11 @@ static void visit(struct poll *poll, struct cq_bits *bits, uint32_t slot, bool s
     }
     bool flushed = true;
     if (__builtin_expect(
-            atomic_load_explicit(&qp->shared->state, memory_order_acquire) == IBV_QPS_ERR, 0))
+            atomic_load_explicit(&qp->shared->state, memory_order_acquire) == IBV_QPS_ERR, 0)) {
         flushed = nic_qp_flush(qp);
+        if (!show_cause(poll, qp, send))
+            return;
+    }
     if (!(send ? drain_sends(poll, qp) : drain_recvs(poll, qp)) || !flushed)
         return;
     unmark(bits, slot);

@@ -312,6 +312,8 @@ int softnic_destroy_qp(struct ibv_qp *base)
     struct ctx *ctx = qp->ctx;
     if (nic_after_fork(ctx))
         return nic_refuse_child(ctx);
+    if (nic_builds_here(qp))
+        return EBUSY; /* ibv_wr_complete or ibv_wr_abort comes first */
     pthread_mutex_lock(&ctx->lock);
     nic_wait_remove(qp);
     nic_cq_lock_both(qp);

@@ -259,6 +259,8 @@ int softnic_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int attr_ma
     struct peer *old_peer = NULL;
     if (nic_after_fork(qp->ctx))
         return nic_refuse_child(qp->ctx);
+    if (nic_builds_here(qp))
+        return EBUSY; /* ibv_wr_complete or ibv_wr_abort comes first */
     int err = change(qp, attr, attr_mask, &to);
     if (err != 0)
         return err;

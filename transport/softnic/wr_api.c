@@ -13,6 +13,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
     struct qp *qp = of(ex);
     spin_lock(&qp->sq_lock);
+    atomic_store_explicit(&qp->builder, (uintptr_t)pthread_self(), memory_order_relaxed);
     qp->wr_error = 0;
     qp->wr = NULL;
     if (nic_after_fork(qp->ctx))
@@ -180,6 +181,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 {
     struct qp *qp = of(ex);
     finish(qp);
+    atomic_store_explicit(&qp->builder, 0, memory_order_relaxed);
     int err = qp->wr_error;
     if (err != 0) {
         qp->sq_tail = qp->wr_tail;
@@ -194,6 +196,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 static void wr_abort(struct ibv_qp_ex *ex)
 {
     struct qp *qp = of(ex);
+    atomic_store_explicit(&qp->builder, 0, memory_order_relaxed);
     qp->wr = NULL;
     qp->sq_tail = qp->wr_tail;
     qp->sq_posted = qp->wr_posted;
