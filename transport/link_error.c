@@ -98,6 +98,16 @@ static struct ibv_wc find_cause(struct sstar_links *links, struct ibv_wc wc)
     return wc;
 }
 
+/* A port that is down explains more than the status, which differs between devices. */
+static const char *look_at(const struct device *device, const struct explanation *why)
+{
+    struct ibv_port_attr port;
+    if (device->verbs->query_port(device->context, device->port, &port) == 0 &&
+        port.state != IBV_PORT_ACTIVE)
+        return "the port of this rank, which is down";
+    return why->look_at;
+}
+
 int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
 {
     struct sstar_world *world = links->world;
@@ -121,6 +131,6 @@ int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
         world->rank, link->peer, world->ranks[link->peer].host, links->device->name,
         links->device->port, gid, q->qp->qp_num,
         receive ? "receive" : operation_name(record->opcode), receive ? 0 : record->bytes,
-        why->text, waited, (int)wc->status, wc->vendor_err, why->look_at);
+        why->text, waited, (int)wc->status, wc->vendor_err, look_at(links->device, why));
     return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text) : link_peer_lost(link, text);
 }

@@ -114,11 +114,12 @@ static int foreign_failed(struct sstar_link *link, const struct one_sided *op, b
                  world->rank, what, link->peer, pid);
         return link_peer_lost(link, text);
     }
-    return world_fail(
-        world, -err, "rank %d cannot %s %zu bytes of memory of rank %d (pid %d): %s; %s",
-        world->rank, what, op->bytes, link->peer, pid, strerror(err),
-        err == EPERM ? "set kernel.yama.ptrace_scope to 0, or use memory from sstar_alloc"
-                     : "is it registered memory?");
+    return world_fail(world, -err,
+                      "rank %d cannot %s %zu bytes of memory of rank %d (pid %d): %s; %s",
+                      world->rank, what, op->bytes, link->peer, pid, strerror(err),
+                      err == EPERM ? "use memory from sstar_alloc, or set kernel.yama.ptrace_scope "
+                                     "to 0 (--cap-add SYS_PTRACE in a container)"
+                                   : "is it registered memory?");
 }
 
 /* Memory that the peer registered but did not get from sstar_alloc: the kernel copies. */

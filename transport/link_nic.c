@@ -184,7 +184,7 @@ static int nic_receive(struct sstar_link *link, struct message *message)
         return protocol_broken(link, word);
     *arrived = 0;
     link->received++;
-    link->links->quiet_since_ns = 0;
+    link->links->quiet_since_ns = link->links->silent_since_ns = 0;
     rc_credited(link, le32toh(trailer->credit), 32);
     rc_signals_credited(link, le16toh(trailer->signals), 16);
     *message = (struct message){

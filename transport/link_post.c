@@ -127,8 +127,11 @@ static void build(struct sstar_link *link, struct rc_qp *q, const struct rc_op *
         ring_one(link, q); /* an error is kept in the world */
     uint64_t begun = stage_begin(world);
     uint32_t position = q->posted++;
-    q->records[position & q->record_mask] = (struct rc_record){
-        .ticket = op->ticket, .bytes = op->bytes, .opcode = (uint8_t)op->opcode, .put = op->put};
+    q->records[position & q->record_mask] = (struct rc_record){.ticket = op->ticket,
+                                                               .bytes = op->bytes,
+                                                               .opcode = (uint8_t)op->opcode,
+                                                               .put = op->put,
+                                                               .probe = op->probe};
     q->ticket_unsignalled |= op->ticket != 0;
     unsigned int flags = 0;
     if (++q->unsignalled >= q->signal_every || op->signalled || (last && q->ticket_unsignalled)) {

@@ -94,7 +94,8 @@ int rc_quiet(struct sstar_links *links)
     if (now - links->quiet_since_ns < QUIET_NS)
         return 0;
     links->quiet_since_ns = now;
-    return tell_all(links, true);
+    int err = tell_all(links, true);
+    return err ? err : rc_probe(links, now);
 }
 
 /* ---- completions ---------------------------------------------------------------------------- */
@@ -142,6 +143,7 @@ static int completion(struct sstar_links *links, const struct ibv_wc *wc)
     struct rc_qp *q = &link->qps[wr_id_qp(wc->wr_id)];
     if (wc->wr_id & WR_ID_RECEIVE)
         return receive_done(link, q, wc);
+    links->probes_answered += rc_probe_answered(link, q, (uint32_t)wc->wr_id);
     rc_complete(link, q, (uint32_t)wc->wr_id);
     return 0;
 }
@@ -180,6 +182,7 @@ int rc_progress(struct sstar_links *links)
     if (links->moving)
         return 0;
     links->moving = true;
+    uint64_t probes = links->probes_answered;
     for (struct sstar_links *set = links->world->links; set && !err; set = set->next)
         if (set->any_pending)
             err = ring_all(set);
@@ -192,8 +195,9 @@ int rc_progress(struct sstar_links *links)
     }
     if (!err && links->any_credit_due)
         err = tell_all(links, false);
+    events -= (int)(links->probes_answered - probes); /* they are no progress */
     if (events > 0)
-        links->quiet_since_ns = links->quiet = 0;
+        links->quiet_since_ns = links->silent_since_ns = links->quiet = 0;
     else if (!err && ++links->quiet % QUIET_LOOK == 0)
         err = rc_quiet(links);
     links->moving = false;

@@ -343,6 +343,7 @@ void sstar_links_close(struct sstar_links *links)
     if (!links)
         return;
     struct sstar_world *world = links->world;
+    links->closing = true;
     /* Peers may wait to learn that all was consumed. What was posted must have left before the
      * queue pairs go, and all must be done with our memory. */
     for (int i = 0; i < links->n_links && !world->failed; i++)

@@ -128,6 +128,7 @@ struct sstar_link {
     uint32_t ticket_mask;
     uint8_t *arrived;          /* by completion: which receive slots have been filled */
     uint64_t credit_told;      /* value of `released` that the peer has been told */
+    bool probing;              /* a probe is under way */
     bool credit_due;           /* it must be told, and there was no place in the queue */
     uint64_t signals_seen;     /* by completion: signals that have arrived */
     uint64_t signals_told;     /* of these, accounted to the peer */
@@ -152,6 +153,9 @@ struct sstar_links {
     bool moving;    /* in rc_progress: do not enter again */
     uint32_t quiet; /* progress calls since something came */
     uint64_t quiet_since_ns;
+    uint64_t silent_since_ns; /* likewise, for probes */
+    uint64_t probes_answered;
+    bool closing; /* peers may be gone in good order: probe no more */
 };
 
 /* ---- links.c -------------------------------------------------------------------------------- */

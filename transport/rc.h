@@ -21,6 +21,7 @@ struct rc_record {
     uint32_t bytes;
     uint8_t opcode;
     bool put; /* counts among the puts under way */
+    bool probe;
 };
 
 struct rc_chain {
@@ -43,6 +44,7 @@ struct rc_op {
     uint32_t bytes;
     uint64_t ticket;
     bool put;
+    bool probe; /* see link_probe.c */
     int n_sge;
     struct ibv_sge sge[RC_MAX_SGE]; /* last: most are unused */
 };
@@ -114,6 +116,10 @@ void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum
 int rc_ring(struct sstar_link *link);
 /* All send requests up to `position` are complete. */
 void rc_complete(struct sstar_link *link, struct rc_qp *qp, uint32_t position);
+/* When nothing has come for long: ask the peers whether they are there. */
+int rc_probe(struct sstar_links *links, uint64_t now);
+/* Whether the request at `position`, which is complete, was such a question. */
+bool rc_probe_answered(struct sstar_link *link, const struct rc_qp *qp, uint32_t position);
 /* Post `n` receives without data. */
 int rc_post_receives(struct sstar_link *link, struct rc_qp *qp, uint32_t n);
 /* Tell the peer what has been released, if it does not know; force: however little. */
