@@ -8,6 +8,7 @@
 #include "transport/links.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -34,6 +35,37 @@ static int weight(enum ibv_event_type type)
     }
 }
 
+static void tell(struct sstar_world *world, const struct device *device,
+                 const struct ibv_async_event *event, char *text, size_t size)
+{
+    enum ibv_event_type type = event->event_type;
+    int n = snprintf(text, size, "rank %d, device %s port %u: ", world->rank, device->name,
+                     device->port);
+    char *rest = text + n;
+    size -= (size_t)n;
+    switch (type) {
+    case IBV_EVENT_PORT_ERR:
+        snprintf(rest, size, "the port is down; what is under way is tried again for a while");
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+        snprintf(rest, size, "the port is active again");
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        snprintf(rest, size, "fatal error: the device broke or was removed");
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+        snprintf(rest, size, "queue pair 0x%x: %s", event->element.qp->qp_num,
+                 ibv_event_type_str(type));
+        break;
+    default:
+        snprintf(rest, size, "%s", ibv_event_type_str(type));
+        break;
+    }
+}
+
 static void events_ready(void *arg)
 {
     struct sstar_world *world = arg;
@@ -41,14 +73,13 @@ static void events_ready(void *arg)
     struct ibv_async_event event;
     while (device && device->verbs->get_async_event(device->context, &event) == 0) {
         enum ibv_event_type type = event.event_type;
-        const char *text = ibv_event_type_str(type);
+        char text[200];
+        tell(world, device, &event, text, sizeof text);
         device->verbs->ack_async_event(&event);
         if (weight(type) == 2)
-            world_fail(world, -EIO, "rank %d, device %s port %u: %s", world->rank, device->name,
-                       device->port, text);
+            world_fail(world, -EIO, "%s", text);
         else if (weight(type) == 1)
-            log_line(&world->log, SSTAR_LOG_WARN, "device %s port %u: %s", device->name,
-                     device->port, text);
+            log_line(&world->log, SSTAR_LOG_WARN, "%s", text);
     }
 }
 

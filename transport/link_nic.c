@@ -87,7 +87,7 @@ static int message_build(struct sstar_link *link, struct rc_op *op, size_t bytes
     op->remote_address = end - op->bytes;
     op->rkey = link->peer_rkey;
     op->inline_data = true;
-    op->is_word = op->signalled = op->put = false;
+    op->is_word = op->signalled = op->put = op->probe = false;
     op->immediate = 0;
     op->opcode = IBV_WR_RDMA_WRITE;
     if (link->links->arrival == ARRIVAL_BY_COMPLETION) {

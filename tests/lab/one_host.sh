@@ -7,6 +7,10 @@ here=$(dirname "$0")
 . "$here/parts.sh"
 # shellcheck source=tests/lab/collectives.sh
 . "$here/collectives.sh"
+# shellcheck source=tests/lab/faults.sh
+. "$here/faults.sh"
+# shellcheck source=tests/lab/events.sh
+. "$here/events.sh"
 
 # shellcheck disable=SC2317 # called through part
 suite() { # NAME [CONNECT]
@@ -28,4 +32,8 @@ collectives rdmacm 2
 [ "$full" -eq 0 ] || collectives rdmacm 4
 SSTAR_RANKS_PER_NODE=1 part "sstar allreduce through librdmacm over two ports, marked" ranks 60 2 allreduce \
     --ib-dev rxe0,rxe1 --connect rdmacm --traffic-class 104 --service-level 3 --algorithm ring -b 8 -e 64K -f 16 -n 3
+n=2 ends=(0 1)
+export SSTAR_IB_HCA=rxe0,rxe1 SSTAR_RANKS_PER_NODE=1
+faults
+events
 exit $failed
