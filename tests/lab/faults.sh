@@ -58,7 +58,7 @@ ranks_apart() { # ARG...
 # Do something to the devices while ranks are at work: all must end, within the time that the devices take to
 # notice and 5 s, each with a sentence.
 deadly() { # PATTERN COMMAND...
-    local pattern=$1 began file patience=20 ended=0
+    local pattern=$1 began file ended=0
     shift
     # shellcheck disable=SC2086
     ranks_apart allreduce $endless &
