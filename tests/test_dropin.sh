@@ -28,7 +28,7 @@ done
 
 # softnic-run's own answers.
 status() {
-    "$build/softnic-run" "$@" >/dev/null 2>"$work/said" && echo 0 || echo $?
+    softnic "$@" >/dev/null 2>"$work/said" && echo 0 || echo $?
 }
 [ "$(status)" -eq 2 ] || fail "without a program"
 [ "$(status --ports 0 true)" -eq 2 ] || fail "no ports"
@@ -37,7 +37,7 @@ status() {
 [ "$(status false)" -eq 1 ] || fail "the program's status"
 
 # What an option sets, a program sees; a wire that is none is said to be none.
-"$build/softnic-run" --alpha-us 3 --share-pages --ports 2 -- env >"$work/env"
+softnic --alpha-us 3 --share-pages --ports 2 -- env >"$work/env"
 for line in SOFTNIC_ALPHA_US=3 SOFTNIC_SHARE_PAGES=1 SOFTNIC_PORT=softnic0,softnic1; do
     grep -qx "$line" "$work/env" || fail "$line is not set"
 done

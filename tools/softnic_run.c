@@ -159,6 +159,10 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     if (preload() != 0)
         return EXIT_FAILURE;
+    /* UCX takes what kind of header a datagram had from a field in which mlx5 alone has it; by the
+     * GID of index 0 all have the same. */
+    if (getenv("UCX_IB_GID_INDEX") == NULL)
+        set("UCX_IB_GID_INDEX", "0");
     execvp(program[0], program);
     int err = errno;
     fprintf(stderr, "softnic-run: cannot run %s: %s\n", program[0], strerror(err));

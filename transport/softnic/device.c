@@ -36,7 +36,7 @@ struct ibv_device *nic_device_create(const char *port_name)
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     snprintf(device->name, sizeof device->name, "%.63s", port_name);
-    snprintf(device->dev_name, sizeof device->dev_name, "uverbs_%.50s", port_name);
+    snprintf(device->dev_name, sizeof device->dev_name, SOFTNIC_NODE_PREFIX "%.50s", port_name);
     /* There is nothing at these paths; a program that reads there finds it so. */
     snprintf(device->dev_path, sizeof device->dev_path, "/sys/class/infiniband_verbs/%s",
              device->dev_name);

@@ -96,6 +96,8 @@ struct ibv_device **softnic_get_device_list(int *num_devices);
 void softnic_free_device_list(struct ibv_device **list);
 const char *softnic_get_device_name(struct ibv_device *device);
 __be64 softnic_get_device_guid(struct ibv_device *device);
+/* With what the name of a device's node begins; there is no such node. */
+#define SOFTNIC_NODE_PREFIX "uverbs_"
 /* Whether a device, which may be a real one, is of softnic's making; a sysfs path, of its giving.
  */
 bool softnic_is_device(const struct ibv_device *device);
