@@ -52,17 +52,28 @@ static void print_devices(const json_t *devices)
     print_why(devices);
 }
 
+struct devices_options {
+    struct common_options common;
+    bool counters;
+};
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-    struct common_options *common = state->input;
-    if (key != 'j')
+    struct devices_options *options = state->input;
+    if (key == 'j')
+        options->common.json = arg;
+    else if (key == 'c')
+        options->counters = true;
+    else
         return ARGP_ERR_UNKNOWN;
-    common->json = arg;
     return 0;
 }
 
 static const struct argp_option options[] = {
     {.name = "json", .key = 'j', .arg = "FILE", .doc = "Write the list as JSON (-: stdout)"},
+    {.name = "counters",
+     .key = 'c',
+     .doc = "Instead of the list: counters of ports and queue pairs, while others use them"},
     {0},
 };
 static const struct argp argp = {
@@ -74,27 +85,44 @@ static const struct argp argp = {
         "is always there.",
 };
 
-static int devices_main(int argc, char **argv)
+static int list(const struct common_options *common)
 {
-    struct common_options common;
-    int status = common_init(&common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &common))
-        return EXIT_USAGE;
-    json_t *record = record_new(NULL, "devices"), *devices = devices_list(&common.config);
+    bool print = !common->json || strcmp(common->json, "-") != 0;
+    json_t *record = record_new(NULL, "devices"), *devices = devices_list(&common->config);
     json_object_set_new(record, "devices", devices);
-    if (!common.json || strcmp(common.json, "-"))
+    if (print)
         print_devices(devices);
-    status = record_write_json(record, common.json);
+    int status = record_write_json(record, common->json);
     struct sstar_device_info info;
     char error[512];
-    if (devices_chosen(&common.config, &info, error, sizeof(error))) {
+    if (devices_chosen(&common->config, &info, error, sizeof(error))) {
         fprintf(stderr, "sstar devices: %s\n", error);
         status = EXIT_FAILURE;
     }
     json_decref(record);
     return status;
+}
+
+static int counters(const struct common_options *common)
+{
+    bool print = !common->json || strcmp(common->json, "-") != 0;
+    json_t *record = record_new(NULL, "devices");
+    int status = devices_counters(record, print);
+    if (!status)
+        status = record_write_json(record, common->json);
+    json_decref(record);
+    return status;
+}
+
+static int devices_main(int argc, char **argv)
+{
+    struct devices_options all = {.counters = false};
+    int status = common_init(&all.common);
+    if (status)
+        return status;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &all))
+        return EXIT_USAGE;
+    return all.counters ? counters(&all.common) : list(&all.common);
 }
 
 const struct command command_devices = {"devices", devices_main,

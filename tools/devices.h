@@ -13,4 +13,8 @@ json_t *devices_list(const struct sstar_config *config);
 int devices_chosen(const struct sstar_config *config, struct sstar_device_info *info, char *error,
                    size_t error_size);
 
+/* Counters of all ports that are there, into the record and, with `print`, to stdout as tables. 0,
+ * or 1 after a sentence. */
+int devices_counters(json_t *record, bool print);
+
 #endif

@@ -61,8 +61,8 @@ void faults_cq_remove(struct faults *f, struct ibv_cq *cq)
     free(c);
 }
 
-/* A flushed completion that stands for another. */
-static void give_status(struct faults *f, struct ibv_wc *wc)
+/* A flushed completion that stands for another. True: it was one. */
+static bool give_status(struct faults *f, struct ibv_wc *wc)
 {
     for (struct held **at = &f->condemned; *at; at = &(*at)->next) {
         struct held *h = *at;
@@ -73,8 +73,9 @@ static void give_status(struct faults *f, struct ibv_wc *wc)
             wc->status = h->fail;
         *at = h->next;
         free(h);
-        return;
+        return true;
     }
+    return false;
 }
 
 static unsigned op_of(const struct ibv_wc *wc)
@@ -114,6 +115,36 @@ static uint64_t lateness(struct faults *f, struct fault_qp *q, const struct ibv_
     return by_ns;
 }
 
+static bool put_aside(struct fault_cq *c, const struct ibv_wc *wc, uint64_t due_ns)
+{
+    struct late *l = calloc(1, sizeof *l);
+    if (!l)
+        return false; /* then it is shown now */
+    *l = (struct late){.due_ns = due_ns, .wc = *wc};
+    *c->end = l;
+    c->end = &l->next;
+    return true;
+}
+
+/* What failed comes before all that is flushed because of it, receives too. */
+static bool await_cause(struct faults *f, struct fault_cq *c, const struct ibv_wc *wc)
+{
+    const struct fault_qp *q = faults_qp_by_number(f, wc->qp_num);
+    if (wc->status != IBV_WC_WR_FLUSH_ERR || !q || q->qp->send_cq != c->cq)
+        return false;
+    const struct held *h = f->condemned;
+    while (h && h->release_ns != wc->qp_num)
+        h = h->next;
+    return h && put_aside(c, wc, UINT64_MAX);
+}
+
+static void cause_has_come(struct fault_cq *c, uint32_t qp_num)
+{
+    for (struct late *l = c->first; l; l = l->next)
+        if (l->wc.qp_num == qp_num && l->due_ns == UINT64_MAX)
+            l->due_ns = 0;
+}
+
 /* True: it waits here now. */
 static bool keep(struct faults *f, struct fault_cq *c, const struct ibv_wc *wc, uint64_t now)
 {
@@ -125,13 +156,9 @@ static bool keep(struct faults *f, struct fault_cq *c, const struct ibv_wc *wc, 
         due = q->late_until_ns;
     if (due <= now)
         return false;
-    struct late *l = calloc(1, sizeof *l);
-    if (!l)
-        return false; /* then it is not late */
-    *l = (struct late){.due_ns = due, .wc = *wc};
+    if (!put_aside(c, wc, due))
+        return false;
     q->late_until_ns = due;
-    *c->end = l;
-    c->end = &l->next;
     return true;
 }
 
@@ -153,28 +180,38 @@ static int take_due(struct fault_cq *c, int n, struct ibv_wc *wc, uint64_t now)
     return count;
 }
 
+/* What came from the device: shown, or put aside. How many are to be shown, at the front of `wc`.
+ */
+static int sift(struct faults *f, struct fault_cq *c, struct ibv_wc *wc, int n, uint64_t now)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        struct ibv_wc one = wc[i];
+        bool cause = f->condemned && give_status(f, &one);
+        if (cause)
+            cause_has_come(c, one.qp_num);
+        else if ((f->condemned && await_cause(f, c, &one)) || keep(f, c, &one, now))
+            continue;
+        wc[count++] = one;
+    }
+    return count;
+}
+
 static int poll_both(struct faults *f, struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
     struct fault_cq *c = find_cq(f, cq);
-    uint64_t now = c ? faults_now() : 0;
-    int count = c ? take_due(c, n, wc, now) : 0;
-    /* A late one makes room for another, so look until nothing comes. */
-    while (count < n) {
-        int got = f->ops.poll_cq(cq, n - count, wc + count);
+    if (!c || (!c->first && !f->condemned && !faults_has(f, 1u << FAULT_LATE)))
+        return f->ops.poll_cq(cq, n, wc);
+    uint64_t now = faults_now();
+    int count = 0;
+    /* One put aside makes room for another, so look until nothing comes. */
+    for (;;) {
+        count += take_due(c, n - count, wc + count, now);
+        int got = count < n ? f->ops.poll_cq(cq, n - count, wc + count) : 0;
         if (got <= 0)
             return got < 0 && count == 0 ? got : count;
-        for (int i = 0, first = count; i < got; i++) {
-            struct ibv_wc *one = &wc[first + i];
-            if (f->condemned)
-                give_status(f, one);
-            if (c && keep(f, c, one, now))
-                continue;
-            wc[count++] = *one;
-        }
-        if (!c)
-            break;
+        count += sift(f, c, wc + count, got, now);
     }
-    return count;
 }
 
 int faults_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)

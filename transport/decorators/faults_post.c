@@ -83,18 +83,28 @@ static const struct fault_rule *slow_rule(const struct faults *f, uint64_t now)
     return NULL;
 }
 
+/* How patient the queue pair is; whoever connected it may not have gone through us. */
+static struct ibv_qp_attr patience(const struct faults *f, const struct fault_qp *q)
+{
+    struct ibv_qp_attr attr = {.timeout = 0};
+    struct ibv_qp_init_attr init;
+    const int mask = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER;
+    f->inner->query_qp(q->qp, &attr, mask, &init);
+    return attr;
+}
+
 /* Lost `tries` times from `start` on: when it gets through, or fails. */
-static void time_retries(const struct fault_qp *q, struct held *h, uint64_t start)
+static void time_retries(const struct ibv_qp_attr *attr, struct held *h, uint64_t start)
 {
     uint64_t interval = h->interval_ns;
-    uint32_t limit = h->rnr ? q->rnr_retry : q->retry_cnt;
+    uint32_t limit = h->rnr ? attr->rnr_retry : attr->retry_cnt;
     if (h->rnr && !interval)
-        interval = rnr_us[q->min_rnr_timer & 31] * 1000ull;
+        interval = rnr_us[attr->min_rnr_timer & 31] * 1000ull;
     if (!h->rnr)
-        interval = 4096ull << q->timeout;
-    bool for_ever = (h->rnr ? q->rnr_retry == 7 : q->timeout == 0) && h->tries == FAULT_ALL;
+        interval = 4096ull << attr->timeout;
+    bool for_ever = h->rnr && attr->rnr_retry == 7 && h->tries == FAULT_ALL;
     h->release_ns = start;
-    if (for_ever || (!h->rnr && q->timeout == 0)) {
+    if (for_ever || (!h->rnr && attr->timeout == 0)) {
         h->release_ns = UINT64_MAX; /* nobody counts, or nobody looks at the clock */
     } else if (h->tries <= limit || (h->rnr && limit == 7)) {
         h->release_ns += h->tries * interval;
@@ -109,9 +119,12 @@ static void time_retries(const struct fault_qp *q, struct held *h, uint64_t star
 static void set_time(struct faults *f, struct fault_qp *q, struct held *h, uint64_t now)
 {
     uint64_t start = now, up = faults_port_down_until(f, now);
+    struct ibv_qp_attr attr = {.timeout = 0};
+    if (h->tries || up > now)
+        attr = patience(f, q);
     if (up > now && !h->fail && q->qp->qp_type == IBV_QPT_RC) {
         /* All that is said until then is lost. */
-        uint64_t interval = 4096ull << q->timeout, lost = (up - now + interval - 1) / interval;
+        uint64_t interval = 4096ull << attr.timeout, lost = (up - now + interval - 1) / interval;
         h->tries = up == UINT64_MAX || lost > 1000 ? FAULT_ALL : (uint32_t)lost;
         h->rnr = false;
         h->interval_ns = 0;
@@ -129,7 +142,7 @@ static void set_time(struct faults *f, struct fault_qp *q, struct held *h, uint6
     start += h->delay_ns;
     h->release_ns = start;
     if (h->tries)
-        time_retries(q, h, start);
+        time_retries(&attr, h, start);
     h->timed = true;
 }
 
@@ -223,7 +236,8 @@ void faults_release(struct faults *f, struct fault_qp *q, uint64_t now)
             return;
         }
         if (faults_port_down_until(f, now) > now && q->qp->qp_type == IBV_QPT_RC) {
-            h->delay_ns = 0; /* it went down meanwhile */
+            h->tries = 0; /* it went down meanwhile: only that counts now */
+            h->delay_ns = 0;
             h->timed = false;
             continue;
         }

@@ -30,8 +30,7 @@ struct builder;
 struct fault_qp {
     struct fault_qp *next;
     struct ibv_qp *qp;
-    uint64_t number; /* in order of making */
-    uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
+    uint64_t number;       /* in order of making */
     struct ibv_qp_cap cap; /* as granted */
     struct held *first, *last;
     uint32_t n_held;

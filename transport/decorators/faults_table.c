@@ -130,7 +130,7 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_c
     if (fails_with_errno(f, FAULT_CALL_CREATE_CQ))
         return NULL;
     struct ibv_cq *cq = f->inner->create_cq(context, cqe, cq_context, channel, comp_vector);
-    if (cq && faults_has(f, 1u << FAULT_LATE) && faults_cq_add(f, cq, NULL) != 0) {
+    if (cq && faults_cq_add(f, cq, NULL) != 0) {
         f->inner->destroy_cq(cq);
         errno = ENOMEM;
         return NULL;
@@ -231,14 +231,6 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         return err;
     pthread_mutex_lock(&f->lock);
     struct fault_qp *q = faults_qp(f, qp);
-    if (q && mask & IBV_QP_TIMEOUT)
-        q->timeout = attr->timeout;
-    if (q && mask & IBV_QP_RETRY_CNT)
-        q->retry_cnt = attr->retry_cnt;
-    if (q && mask & IBV_QP_RNR_RETRY)
-        q->rnr_retry = attr->rnr_retry;
-    if (q && mask & IBV_QP_MIN_RNR_TIMER)
-        q->min_rnr_timer = attr->min_rnr_timer;
     if (q && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR)
         faults_flush(f, q);
     if (q && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)

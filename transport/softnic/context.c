@@ -182,6 +182,7 @@ static void forget_queue_pairs(struct ctx *ctx)
         if (qp == NULL)
             continue;
         nic_inbound_lock(ctx, qp->shared);
+        nic_counters_keep_qp(ctx->member, qp->shared);
         atomic_store(&qp->shared->state, IBV_QPS_RESET);
         atomic_store(&qp->shared->qpn, 0);
         nic_inbound_unlock(qp->shared);

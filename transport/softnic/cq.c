@@ -157,6 +157,7 @@ void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc
     }
     if (__builtin_expect(cq->shared->stamped, 0))
         due_ns = nic_stamp(qp->ctx, due_ns);
+    nic_count(&qp->shared->sent.cqes, 1);
     uint32_t at = qp->cqe_tail++;
     struct send_cqe *cqe = &qp->cqes[at & qp->cqe_mask];
     cqe->wr_id = wqe->wr_id;

@@ -74,6 +74,8 @@ static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_
     if (rnr)
         step = rnr_us[rnr_timer & 31] * 1000ull;
     bool anew = qp->reason != reason;
+    if (anew && rnr)
+        nic_count(&qp->shared->sent.rnr, 1);
     if (anew) {
         qp->reason = reason;
         qp->tries = 0;
@@ -87,6 +89,8 @@ static enum outcome wait_or_fail(struct qp *qp, enum wait_reason reason, uint32_
     /* A time that is set stands until it has come, or polling would put it off for ever. */
     bool tried = anew || now >= atomic_load(&qp->wake_ns), late = now >= qp->deadline_ns;
     qp->tries += tried;
+    if (tried && !anew)
+        nic_count(&qp->shared->sent.retries, 1);
     if (late && qp->tries > (rnr ? qp->attr.rnr_retry : qp->attr.retry_cnt)) {
         *status = rnr ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR;
         return FAILED;
@@ -161,6 +165,13 @@ static void give_recv(struct qp *qp, struct work *work)
     nic_recv_complete(qp->ctx, qp->peer, qp->peer->member, qp->remote, work->recv);
 }
 
+/* What goes over; `inbound` held. */
+static void count_bytes(struct qp *qp, uint64_t length)
+{
+    nic_count(&qp->shared->sent.bytes, length);
+    nic_count(&qp->remote->came.bytes, length);
+}
+
 static void complete(struct qp *qp, const struct send_wqe *wqe, uint64_t length, uint64_t due_ns)
 {
     if ((wqe->flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
@@ -211,6 +222,8 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     *length = work.length;
     if (__builtin_expect(qp->ctx->capture != NULL, 0) && (outcome == DONE || outcome == LATE))
         nic_capture_request(qp, &work, outcome == LATE);
+    if (outcome == DONE || outcome == LATE)
+        count_bytes(qp, work.length);
     if (outcome != DONE) {
         if (outcome != LATE)
             return outcome;
@@ -236,6 +249,7 @@ static bool run_small(struct qp *qp, struct send_wqe *wqe)
         target.direct == NULL)
         return false;
     nic_copy_ordered(target.direct, (uint8_t *)wqe + offsetof(struct send_wqe, data), wqe->length);
+    count_bytes(qp, wqe->length);
     complete(qp, wqe, wqe->length, 0);
     return true;
 }
@@ -280,6 +294,7 @@ static void fail(struct qp *qp, enum ibv_wc_status status)
         return;
     }
     struct send_wqe *wqe = nic_sq_next(qp);
+    nic_count(&qp->shared->sent.errors, 1);
     nic_send_complete(qp, wqe, status, 0, qp->last_due_ns);
     nic_sq_done(qp, wqe);
     nic_qp_to_error(qp);

@@ -252,6 +252,7 @@ struct qp {
     uint32_t sq_blocks, sq_stride; /* of the ring; of the largest work request */
     uint32_t sq_tail, sq_head;     /* in blocks: where to build, what to execute next */
     uint32_t sq_posted, sq_executed;
+    uint32_t sq_counted;         /* of the posted ones, in the counters */
     _Atomic uint32_t sq_retired; /* by polling */
     bool flushed;
     struct peer *peer;
@@ -576,6 +577,17 @@ uint64_t nic_cq_due(struct cq *cq, bool solicited);
 
 /* poll.c: softnic_poll_cq; *stamp_ns: when the last of them was completed, where the CQ knows */
 int nic_poll(struct cq *cq, int num_entries, struct ibv_wc *wc, uint64_t *stamp_ns);
+
+/* counters.c */
+static inline void nic_count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+/* The queue pair goes, its counts stay with the member; ctx->lock and `inbound` held. */
+void nic_counters_keep_qp(struct member *member, struct shared_qp *sqp);
+/* The member goes; flock held. */
+void nic_counters_keep_member(struct meeting *meeting, struct member *member);
 
 /* channel.c */
 void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited);

@@ -234,6 +234,8 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
 static void unlist(struct ctx *ctx)
 {
     bool locked = nic_meeting_lock(ctx->meeting_fd, LOCK_EX, PATIENT_TRIES) == 0;
+    if (locked)
+        nic_counters_keep_member(ctx->meeting, ctx->member);
     atomic_store(&ctx->meeting->member[ctx->slot].live, 0);
     atomic_store(&ctx->member->closed, 1);
     struct stat st;

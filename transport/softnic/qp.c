@@ -320,6 +320,7 @@ int softnic_destroy_qp(struct ibv_qp *base)
     spin_lock(&qp->sq_lock);
     nic_late_drop(qp);
     nic_inbound_lock(ctx, qp->shared);
+    nic_counters_keep_qp(ctx->member, qp->shared);
     atomic_store(&qp->shared->qpn, 0);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
     nic_inbound_unlock(qp->shared);

@@ -155,7 +155,7 @@ static void reset(struct qp *qp)
     memset(qp->rq, 0, qp->rq_bytes);
     qp->cqe_head = qp->cqe_tail = 0;
     qp->sq_head = qp->sq_tail = 0;
-    qp->sq_posted = qp->sq_executed = 0;
+    qp->sq_posted = qp->sq_executed = qp->sq_counted = 0;
     atomic_store(&qp->sq_retired, 0);
     qp->rq_posted = 0;
     atomic_store(&qp->rq_polled, 0);

@@ -64,6 +64,7 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
     }
     if (__builtin_expect(scq->stamped, 0))
         wqe->due_ns = nic_stamp(ctx, wqe->due_ns);
+    nic_count(&sqp->came.cqes, 1);
     uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
     bool wake = wqe->status != IBV_WC_SUCCESS || wqe->solicited != 0;
     /* In this order: who is killed in between leaves a completion, which flushing finds. */

@@ -41,11 +41,21 @@ void nic_sq_done(struct qp *qp, const struct send_wqe *wqe)
     qp->sq_executed++;
 }
 
+static void count_doorbell(struct qp *qp)
+{
+    struct qp_sent *sent = &qp->shared->sent;
+    nic_count(&sent->doorbells, 1);
+    nic_count(&sent->wqes, qp->sq_posted - qp->sq_counted);
+    qp->sq_counted = qp->sq_posted;
+}
+
 /* Tell the port of what was built. Releases sq_lock. */
 void nic_doorbell(struct qp *qp)
 {
     struct ctx *ctx = qp->ctx;
     bool waits = atomic_load_explicit(&qp->wait_state, memory_order_relaxed) != NOT_WAITING;
+    if (__builtin_expect(qp->sq_counted != qp->sq_posted, 1))
+        count_doorbell(qp);
     if (__builtin_expect(!waits && nic_plain(ctx->meeting), 1)) {
         bool left = qp->execute(qp, UINT32_MAX);
         if (__builtin_expect(left, 0))

@@ -14,7 +14,7 @@
 
 #define MEETING_MAGIC  0x6d63696e74666f73ull /* "softnicm" */
 #define MEMBER_MAGIC   0x7663696e74666f73ull /* "softnicv" */
-#define SHARED_VERSION 2u
+#define SHARED_VERSION 3u
 
 enum {
     CACHE_LINE = 64,
@@ -35,6 +35,23 @@ enum port_mode {
     PORT_KEEP_QPS = 8,
     PORT_LATE = PORT_RELAXED | PORT_ON_TIME,
     PORT_ORDER = PORT_LATE | PORT_KEEP_QPS,
+};
+
+/* What a queue pair has sent: written by whoever holds its sq_lock, in the owner's process.
+ * Counters have one writer each, who loads, adds and stores; others only read. */
+struct qp_sent {
+    alignas(CACHE_LINE) _Atomic uint64_t wqes;
+    _Atomic uint64_t doorbells, bytes;
+    _Atomic uint64_t cqes;
+    _Atomic uint64_t rnr;     /* times that the receiver was not ready */
+    _Atomic uint64_t retries; /* tries after the first, whatever was in the way */
+    _Atomic uint64_t errors;  /* requests that failed, without those that were flushed */
+    _Atomic uint64_t drops;   /* messages that nobody took, on transports that do not say so */
+};
+
+/* What came through it: under `inbound`. */
+struct qp_came {
+    _Atomic uint64_t cqes, bytes;
 };
 
 struct meeting_member {
@@ -61,6 +78,9 @@ struct meeting {
     alignas(CACHE_LINE) _Atomic uint64_t tx_busy_ns;
     alignas(CACHE_LINE) _Atomic uint64_t rx_busy_ns;
     alignas(CACHE_LINE) _Atomic uint32_t qkey_violations;
+    /* Of members that have left: under flock. */
+    struct qp_sent sent;
+    struct qp_came came;
     alignas(CACHE_LINE) struct meeting_member member[MEMBERS_MAX];
 };
 
@@ -103,6 +123,8 @@ struct shared_qp {
     alignas(CACHE_LINE) _Atomic uint64_t inbound;
     _Atomic uint32_t inbound_count; /* of times it was taken */
     _Atomic uint32_t rq_consumed;   /* under `inbound` */
+    struct qp_came came;
+    struct qp_sent sent;
 };
 
 /* A shared receive queue. Its entries are `recv_wqe`s, which are copied into the ring of the queue
@@ -164,6 +186,9 @@ struct member {
     int32_t async_wfd;           /* the pipe of asynchronous events */
     /* Atomics on memory that is not mapped shared are one at a time: token of the holder. */
     alignas(CACHE_LINE) _Atomic uint64_t atomic_lock;
+    /* Of queue pairs that were destroyed: under the owner's ctx->lock. */
+    struct qp_sent sent;
+    struct qp_came came;
     struct shared_qp qp[QPS_MAX];
     struct shared_cq cq[CQS_MAX];
     struct shared_srq srq[SRQS_MAX];

@@ -90,6 +90,46 @@ int softnic_get_wire(struct ibv_context *context, struct softnic_wire *wire);
  * forbade and what to allow. Valid until the next failure. */
 const char *softnic_last_error(struct ibv_context *context);
 
+/*
+ * Counters of a port since its first process opened it, and of the queue pairs that are there now.
+ * Faults that a decorator puts on (sstar-faults(5)) happen above the NIC, which does not count
+ * them.
+ */
+struct softnic_counters {
+    uint64_t wqes, doorbells;
+    uint64_t bytes;          /* of messages carried out; READs and atomics too */
+    uint64_t cqes;           /* completions of sends, flushed ones too */
+    uint64_t rnr;            /* times that the receiver was not ready */
+    uint64_t retries;        /* tries after the first, whatever was in the way */
+    uint64_t errors;         /* requests that failed, without those that were flushed */
+    uint64_t drops;          /* messages that nobody took, on UC and UD */
+    uint64_t received_cqes;  /* completions of receives */
+    uint64_t received_bytes; /* written here by others, and read from here */
+};
+struct softnic_port_counters {
+    char name[64];
+    union ibv_gid gid;
+    int processes, queue_pairs;
+    struct softnic_counters counters;
+};
+struct softnic_qp_counters {
+    int pid;
+    uint32_t qp_num, dest_qp_num; /* 0: not connected */
+    enum ibv_qp_type type;
+    enum ibv_qp_state state;
+    struct softnic_counters counters;
+};
+struct softnic_counters_visitor {
+    /* Each queue pair of a port, then the port, whose counters are complete only then. */
+    void (*queue_pair)(void *arg, const struct softnic_port_counters *port,
+                       const struct softnic_qp_counters *qp); /* may be NULL */
+    void (*port)(void *arg, const struct softnic_port_counters *port);
+    void *arg;
+};
+/* Look at every port of this user that a process has open, while they go on. Needs no context. 0 or
+ * an errno. */
+int softnic_visit_counters(const struct softnic_counters_visitor *visitor);
+
 /* The device list holds the ports that SOFTNIC_PORT names, separated by commas, or "softnic0";
  * opening one is softnic_open_port with everything from the environment. */
 struct ibv_device **softnic_get_device_list(int *num_devices);

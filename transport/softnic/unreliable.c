@@ -97,56 +97,62 @@ static void mark_datagram(const struct qp *qp, struct work *work)
     work->recv->slid = nic_lid_of_ip(qp->ctx->ip);
 }
 
-static void deliver_message(struct qp *qp, struct work *work)
+/* These say whether the far side took it. */
+static bool deliver_message(struct qp *qp, struct work *work)
 {
     work->recv = nic_next_recv(qp);
     if (work->recv == NULL)
-        return;
+        return false;
     nic_fill_recv(qp, work, false);
     if (qp->datagram)
         mark_datagram(qp, work);
     enum ibv_wc_status status = nic_scatter(qp, work);
     if (status == IBV_WC_REM_INV_REQ_ERR)
-        return; /* too long: it is dropped, the receive stays */
+        return false; /* too long: it is dropped, the receive stays */
     if (status != IBV_WC_SUCCESS)
         fail_receiver(qp, work);
     else if (nic_put(qp, work) == 0)
         give_recv(qp, work);
+    else
+        return false;
+    return status == IBV_WC_SUCCESS;
 }
 
-static void deliver_datagram(struct qp *qp, struct work *work)
+static bool deliver_datagram(struct qp *qp, struct work *work)
 {
     uint8_t packet[GRH_BYTES + DATAGRAM_MAX];
     wrap(qp, work, packet);
-    deliver_message(qp, work);
+    return deliver_message(qp, work);
 }
 
-static void deliver_write(struct qp *qp, struct work *work)
+static bool deliver_write(struct qp *qp, struct work *work)
 {
     const struct send_wqe *wqe = work->wqe;
     if ((qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
         (work->length > 0 && !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, work->length,
                                                  IBV_ACCESS_REMOTE_WRITE, &work->target[0])))
-        return;
+        return false;
     work->n_target = work->length > 0;
     if (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
         work->recv = nic_next_recv(qp);
         if (work->recv == NULL)
-            return;
+            return false;
         nic_fill_recv(qp, work, true);
     }
-    if (nic_put(qp, work) == 0 && work->recv != NULL)
+    if (nic_put(qp, work) != 0)
+        return false;
+    if (work->recv != NULL)
         give_recv(qp, work);
+    return true;
 }
 
-static void deliver(struct qp *qp, struct work *work)
+static bool deliver(struct qp *qp, struct work *work)
 {
     if (qp->datagram)
-        deliver_datagram(qp, work);
-    else if (work->wqe->opcode == IBV_WR_SEND || work->wqe->opcode == IBV_WR_SEND_WITH_IMM)
-        deliver_message(qp, work);
-    else
-        deliver_write(qp, work);
+        return deliver_datagram(qp, work);
+    if (work->wqe->opcode == IBV_WR_SEND || work->wqe->opcode == IBV_WR_SEND_WITH_IMM)
+        return deliver_message(qp, work);
+    return deliver_write(qp, work);
 }
 
 /* False: the wire is taken for now. */
@@ -207,8 +213,13 @@ static bool run(struct qp *qp, struct send_wqe *wqe)
     bool entered = take_wire(qp, &work);
     if (entered && qp->ctx->capture != NULL)
         nic_capture_request(qp, &work, false);
-    if (entered && door == DOOR_OPEN)
-        deliver(qp, &work);
+    bool taken = entered && door == DOOR_OPEN && deliver(qp, &work);
+    if (entered)
+        nic_count(&qp->shared->sent.bytes, length);
+    if (taken)
+        nic_count(&qp->remote->came.bytes, length);
+    else if (entered)
+        nic_count(&qp->shared->sent.drops, 1);
     if (door == DOOR_OPEN)
         nic_inbound_unlock(qp->remote);
     if (entered)

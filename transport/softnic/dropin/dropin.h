@@ -15,6 +15,7 @@
 #ifndef SOFTNIC_DROPIN_H
 #define SOFTNIC_DROPIN_H
 
+#include "transport/decorators/faults.h"
 #include "transport/softnic/softnic.h"
 #include <errno.h>
 #include <stddef.h>
@@ -45,6 +46,15 @@ static inline bool ours(const struct ibv_context *context)
 {
     return softnic_is_device(context->device);
 }
+
+/* Through which table its objects are used: softnic's, or one that misbehaves. */
+static inline const struct verbs *table(const struct ibv_context *context)
+{
+    return faults_attached(context) ? &verbs_faults : &verbs_softnic;
+}
+
+/* faults.c. As SOFTNIC_FAULTS says. The context, or NULL with it closed after a sentence. */
+struct ibv_context *dropin_put_faults_on(struct ibv_context *context);
 
 /* What softnic does not do. */
 static inline void *not_made(void)

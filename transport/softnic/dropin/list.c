@@ -85,12 +85,12 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     struct ibv_context *context = softnic_open_port(&attr);
     if (context == NULL && error[0] != '\0')
         fprintf(stderr, "softnic: %s\n", error); /* the program knows errno at best */
-    return context;
+    return context != NULL ? dropin_put_faults_on(context) : NULL;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
-    return ours(context) ? softnic_close_device(context) : REAL(ibv_close_device)(context);
+    return ours(context) ? table(context)->close_device(context) : REAL(ibv_close_device)(context);
 }
 
 EXPORT struct ibv_context *ibv_import_device(int cmd_fd)

@@ -4,12 +4,12 @@
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-    return ours(context) ? softnic_alloc_pd(context) : REAL(ibv_alloc_pd)(context);
+    return ours(context) ? table(context)->alloc_pd(context) : REAL(ibv_alloc_pd)(context);
 }
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-    return ours(pd->context) ? softnic_dealloc_pd(pd) : REAL(ibv_dealloc_pd)(pd);
+    return ours(pd->context) ? table(pd->context)->dealloc_pd(pd) : REAL(ibv_dealloc_pd)(pd);
 }
 
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
@@ -25,21 +25,21 @@ EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-    return ours(pd->context) ? softnic_reg_mr(pd, addr, length, access)
+    return ours(pd->context) ? table(pd->context)->reg_mr(pd, addr, length, access)
                              : REAL(ibv_reg_mr)(pd, addr, length, access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                       int access)
 {
-    return ours(pd->context) ? softnic_reg_mr_iova(pd, addr, length, iova, access)
+    return ours(pd->context) ? table(pd->context)->reg_mr_iova(pd, addr, length, iova, access)
                              : REAL(ibv_reg_mr_iova)(pd, addr, length, iova, access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                        unsigned int access)
 {
-    return ours(pd->context) ? softnic_reg_mr_iova(pd, addr, length, iova, (int)access)
+    return ours(pd->context) ? table(pd->context)->reg_mr_iova(pd, addr, length, iova, (int)access)
                              : REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
 }
 
@@ -53,13 +53,13 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
                         int access)
 {
-    return ours(mr->context) ? softnic_rereg_mr(mr, flags, pd, addr, length, access)
+    return ours(mr->context) ? table(mr->context)->rereg_mr(mr, flags, pd, addr, length, access)
                              : REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    return ours(mr->context) ? softnic_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
+    return ours(mr->context) ? table(mr->context)->dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
 }
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)

@@ -13,7 +13,7 @@ enum { PKEY_DEFAULT = 0xffff };
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    return ours(context) ? softnic_query_device(context, attr)
+    return ours(context) ? table(context)->query_device(context, attr)
                          : REAL(ibv_query_device)(context, attr);
 }
 
@@ -26,7 +26,7 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
 
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-    return ours(context) ? softnic_query_gid(context, port, index, gid)
+    return ours(context) ? table(context)->query_gid(context, port, index, gid)
                          : REAL(ibv_query_gid)(context, port, index, gid);
 }
 
@@ -94,7 +94,7 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    return ours(context) ? softnic_get_async_event(context, event)
+    return ours(context) ? table(context)->get_async_event(context, event)
                          : REAL(ibv_get_async_event)(context, event);
 }
 
@@ -129,7 +129,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
     if (context == NULL)
         return;
     if (ours(context))
-        softnic_ack_async_event(event);
+        table(context)->ack_async_event(event);
     else
         REAL(ibv_ack_async_event)(event);
 }

@@ -4,24 +4,25 @@
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-    return ours(pd->context) ? softnic_create_qp(pd, attr) : REAL(ibv_create_qp)(pd, attr);
+    return ours(pd->context) ? table(pd->context)->create_qp(pd, attr)
+                             : REAL(ibv_create_qp)(pd, attr);
 }
 
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-    return ours(qp->context) ? softnic_qp_to_qp_ex(qp) : REAL(ibv_qp_to_qp_ex)(qp);
+    return ours(qp->context) ? table(qp->context)->qp_to_qp_ex(qp) : REAL(ibv_qp_to_qp_ex)(qp);
 }
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
-    return ours(qp->context) ? softnic_modify_qp(qp, attr, attr_mask)
+    return ours(qp->context) ? table(qp->context)->modify_qp(qp, attr, attr_mask)
                              : REAL(ibv_modify_qp)(qp, attr, attr_mask);
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
                         struct ibv_qp_init_attr *init_attr)
 {
-    return ours(qp->context) ? softnic_query_qp(qp, attr, attr_mask, init_attr)
+    return ours(qp->context) ? table(qp->context)->query_qp(qp, attr, attr_mask, init_attr)
                              : REAL(ibv_query_qp)(qp, attr, attr_mask, init_attr);
 }
 
@@ -33,7 +34,7 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-    return ours(qp->context) ? softnic_destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
+    return ours(qp->context) ? table(qp->context)->destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
 }
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
@@ -48,47 +49,50 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-    return ours(pd->context) ? softnic_create_srq(pd, attr) : REAL(ibv_create_srq)(pd, attr);
+    return ours(pd->context) ? table(pd->context)->create_srq(pd, attr)
+                             : REAL(ibv_create_srq)(pd, attr);
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int attr_mask)
 {
-    return ours(srq->context) ? softnic_modify_srq(srq, attr, attr_mask)
+    return ours(srq->context) ? table(srq->context)->modify_srq(srq, attr, attr_mask)
                               : REAL(ibv_modify_srq)(srq, attr, attr_mask);
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-    return ours(srq->context) ? softnic_query_srq(srq, attr) : REAL(ibv_query_srq)(srq, attr);
+    return ours(srq->context) ? table(srq->context)->query_srq(srq, attr)
+                              : REAL(ibv_query_srq)(srq, attr);
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-    return ours(srq->context) ? softnic_destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
+    return ours(srq->context) ? table(srq->context)->destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
 }
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-    return ours(pd->context) ? softnic_create_ah(pd, attr) : REAL(ibv_create_ah)(pd, attr);
+    return ours(pd->context) ? table(pd->context)->create_ah(pd, attr)
+                             : REAL(ibv_create_ah)(pd, attr);
 }
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                                struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-    return ours(context) ? softnic_init_ah_from_wc(context, port, wc, grh, attr)
+    return ours(context) ? table(context)->init_ah_from_wc(context, port, wc, grh, attr)
                          : REAL(ibv_init_ah_from_wc)(context, port, wc, grh, attr);
 }
 
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
                                             struct ibv_grh *grh, uint8_t port)
 {
-    return ours(pd->context) ? softnic_create_ah_from_wc(pd, wc, grh, port)
+    return ours(pd->context) ? table(pd->context)->create_ah_from_wc(pd, wc, grh, port)
                              : REAL(ibv_create_ah_from_wc)(pd, wc, grh, port);
 }
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    return ours(ah->context) ? softnic_destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
+    return ours(ah->context) ? table(ah->context)->destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
