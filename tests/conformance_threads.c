@@ -36,8 +36,15 @@ static int post_write(struct worker *w, uint64_t i)
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_WRITE,
                              .send_flags = IBV_SEND_SIGNALED};
-    wr.wr.rdma.remote_addr = w->peer->memory + at;
-    wr.wr.rdma.rkey = w->peer->rkey;
+    if (w->side.options.type == IBV_QPT_UD) {
+        wr.opcode = IBV_WR_SEND;
+        wr.wr.ud.ah = w->side.ah;
+        wr.wr.ud.remote_qpn = w->peer->qpn;
+        wr.wr.ud.remote_qkey = w->side.options.qkey;
+    } else {
+        wr.wr.rdma.remote_addr = w->peer->memory + at;
+        wr.wr.rdma.rkey = w->peer->rkey;
+    }
     return w->verbs->post_send(w->side.qp, &wr, &bad);
 }
 
@@ -114,6 +121,20 @@ static void more_pair(struct trial *t, struct side *near, struct side *far)
     bring(t, far, &near->address, IBV_QPS_RTS);
 }
 
+/* Of the shared receive queue, where there is one: what was taken is given back. */
+static uint64_t take_receives(struct trial *t)
+{
+    struct ibv_wc wc;
+    uint64_t taken = 0;
+    while (t->b.srq && t->verbs->poll_cq(t->b.recv_cq, 1, &wc) == 1) {
+        struct receive r;
+        expect_equal(t, wc.status, IBV_WC_SUCCESS, "status of a receive");
+        give_receive(t, &r, 4096, 64);
+        taken++;
+    }
+    return taken;
+}
+
 /* Polls the CQ that two workers share; answers how many completions were lost or out of order. */
 static uint64_t poll_for(struct trial *t, struct worker *w)
 {
@@ -122,6 +143,7 @@ static uint64_t poll_for(struct trial *t, struct worker *w)
         struct ibv_wc wc;
         if (t->verbs->poll_cq(t->a.send_cq, 1, &wc) != 1)
             continue;
+        take_receives(t);
         int i = wc.wr_id >= w[1].first_id;
         wrong += wc.status != IBV_WC_SUCCESS || wc.wr_id != w[i].first_id + done[i] ||
                  wc.qp_num != w[i].side.qp->qp_num;
@@ -132,7 +154,10 @@ static uint64_t poll_for(struct trial *t, struct worker *w)
 
 static void two_threads_two_queue_pairs_one_cq(struct trial *t)
 {
-    trial_connect(t, NULL);
+    struct options o = default_options();
+    if (t->check->parameter)
+        o.type = (enum ibv_qp_type)t->check->parameter;
+    trial_connect(t, &o);
     struct side near[2], far[2];
     payload(t, &t->a, 0, 2048);
     for (int i = 0; i < 2; i++)
@@ -147,6 +172,33 @@ static void two_threads_two_queue_pairs_one_cq(struct trial *t)
     for (size_t i = 0; i < 2; i++)
         expect_copy(&t->a, i * 1024, &t->b, i * 1024, DEPTH * 8);
     expect_memory(t, &t->b, "b");
+}
+
+/* Datagrams of two threads into one shared receive queue, which a third fills: some may be lost. */
+static void two_threads_one_shared_receive_queue(struct trial *t)
+{
+    struct options o = default_options();
+    o.type = (enum ibv_qp_type)t->check->parameter;
+    o.srq_wr = 32;
+    trial_connect(t, &o);
+    struct side near[2], far[2];
+    struct receive r;
+    for (int i = 0; i < 2; i++) {
+        more_pair(t, &near[i], &far[i]);
+        near[i].ah = t->a.ah;
+    }
+    for (int i = 0; i < 32; i++)
+        give_receive(t, &r, 4096, 64);
+    struct worker w[2] = {worker_on(t, &near[0], &far[0].address, 0),
+                          worker_on(t, &near[1], &far[1].address, 1024)};
+    start(t, &w[0], post_all);
+    start(t, &w[1], post_all);
+    uint64_t wrong = poll_for(t, w);
+    join(t, w, 2);
+    expect_equal(t, wrong, 0, "completions lost or out of order");
+    take_receives(t);
+    expect_state(t, &far[0], IBV_QPS_RTS);
+    expect_state(t, &far[1], IBV_QPS_RTS);
 }
 
 static void two_threads_one_queue_pair(struct trial *t)
@@ -260,6 +312,12 @@ static void a_sleeping_thread_is_woken(struct trial *t)
 
 static const struct check checks[] = {
     {.name = "two threads, two queue pairs, one CQ", .run = two_threads_two_queue_pairs_one_cq},
+    {.name = "two threads, two UC queue pairs, one CQ",
+     .run = two_threads_two_queue_pairs_one_cq,
+     .parameter = IBV_QPT_UC},
+    {.name = "two threads, datagrams, one SRQ",
+     .run = two_threads_one_shared_receive_queue,
+     .parameter = IBV_QPT_UD},
     {.name = "two threads, one queue pair", .run = two_threads_one_queue_pair},
     {.name = "two threads apart", .run = two_threads_apart},
     {.name = "registering beside traffic", .run = registering_beside_traffic},
