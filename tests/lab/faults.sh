@@ -89,7 +89,7 @@ deadly() { # PATTERN COMMAND...
 faults() {
     local link='rank [0-9]+, link to rank [0-9]+ \(.*\), device rxe[01] port 1, GID .*, queue pair 0x.*failed'
     through "1 % lost" loss 1%
-    through "5 % lost" loss 5%
+    [ "$full" -eq 0 ] || through "5 % lost" loss 5%
     through "reordered" delay 1ms reorder 1%
     through "doubled" duplicate 5%
     through "corrupted" corrupt 1%
