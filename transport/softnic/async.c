@@ -22,19 +22,17 @@ int nic_async_create(struct ctx *ctx)
 void nic_async_raise(struct ctx *ctx, struct peer *peer, enum ibv_event_type type, uint32_t number)
 {
     struct async_record record = {(uint32_t)type, number};
-    ssize_t n;
     if (peer == NULL || peer->same_process) {
-        int fd = peer == NULL ? ctx->async_wfd : peer->member->async_wfd;
-        n = write(fd, &record, sizeof record);
+        nic_pipe_write(peer == NULL ? ctx->async_wfd : peer->own->async_wfd, &record,
+                       sizeof record);
     } else {
         /* For reading too: without a reader it would be SIGPIPE. */
-        int fd = nic_peer_fd(peer, peer->member->async_wfd, O_RDWR | O_NONBLOCK);
+        int fd = nic_peer_fd(peer, nic_once(peer->member->async_wfd), O_RDWR | O_NONBLOCK);
         if (fd < 0)
             return;
-        n = write(fd, &record, sizeof record);
+        nic_pipe_write(fd, &record, sizeof record);
         close(fd);
     }
-    (void)n; /* a full pipe: thousands of events unread, and this one adds nothing */
 }
 
 static bool is_cq_event(uint32_t type)

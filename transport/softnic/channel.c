@@ -118,12 +118,11 @@ static void wake_peer(struct peer *peer, const struct shared_cq *scq)
         if (peer->wake_fd >= 0)
             close(peer->wake_fd);
         /* For reading too: without a reader it would be SIGPIPE. */
-        peer->wake_fd = nic_peer_fd(peer, scq->wake_fd, O_RDWR | O_NONBLOCK);
+        peer->wake_fd = nic_peer_fd(peer, nic_once(scq->wake_fd), O_RDWR | O_NONBLOCK);
         peer->wake_id = scq->wake_id;
     }
-    if (peer->wake_fd >= 0 && write(peer->wake_fd, "", 1) < 0) {
-        /* full: the owner has been told often enough */
-    }
+    if (peer->wake_fd >= 0)
+        nic_pipe_write(peer->wake_fd, "", 1);
     pthread_mutex_unlock(&peer->lock);
 }
 
@@ -136,13 +135,13 @@ void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited)
     if (!atomic_compare_exchange_strong(&scq->armed, &armed, CQ_DISARMED))
         return;
     atomic_store(&scq->event, 1);
-    if (scq->wake_fd < 0)
+    int fd = nic_once(scq->wake_fd);
+    if (fd < 0)
         return;
     if (peer != NULL && !peer->same_process)
         wake_peer(peer, scq);
-    else if (write(scq->wake_fd, "", 1) < 0) {
-        /* full: the owner has been told often enough */
-    }
+    else
+        nic_pipe_write(fd, "", 1);
 }
 
 static void set_timer(struct channel *ch, uint64_t delta_ns)

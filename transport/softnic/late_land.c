@@ -108,7 +108,7 @@ static bool slice_local(const struct late_op *op, uint64_t from, uint64_t end, s
             continue;
         const struct shared_mr *smr = NULL;
         if (sge->lkey != 0) {
-            smr = nic_mr_find(qp->ctx->member, sge->lkey, sge->addr, sge->length, want,
+            smr = nic_mr_find(qp->ctx->own->mr, sge->lkey, sge->addr, sge->length, want,
                               qp->shared->pd);
             if (smr == NULL)
                 return false;

@@ -55,8 +55,10 @@ int nic_member_create(struct ctx *ctx)
     m->pid = ctx->pid;
     m->start_time = ctx->start_time;
     m->async_wfd = ctx->async_wfd;
-    atomic_store(&m->local_refs, 1);
     ctx->member_end = round_up(sizeof *m, PAGE);
+    err = nic_own_create(ctx);
+    if (err != 0)
+        goto unmap;
     return 0;
 unmap:
     munmap(map, MEMBER_BYTES);
@@ -66,12 +68,6 @@ close_fd:
     return err;
 }
 
-void nic_member_unref(struct member *member)
-{
-    if (atomic_fetch_sub(&member->local_refs, 1) == 1)
-        munmap(member, MEMBER_BYTES);
-}
-
 void nic_member_destroy(struct ctx *ctx)
 {
     while (ctx->heap != NULL) {
@@ -79,8 +75,9 @@ void nic_member_destroy(struct ctx *ctx)
         ctx->heap = block->next;
         free(block);
     }
-    if (ctx->member != NULL)
-        nic_member_unref(ctx->member);
+    if (ctx->own != NULL)
+        nic_own_put(ctx->own);
+    ctx->own = NULL;
     ctx->member = NULL;
     close(ctx->member_fd);
 }

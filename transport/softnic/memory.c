@@ -58,13 +58,14 @@ static int take_entry(struct ctx *ctx, uint32_t *index)
 {
     for (uint32_t i = 0; i < MRS_MAX; i++) {
         uint32_t at = (ctx->next_mr + i) % MRS_MAX;
-        if (at == 0 || atomic_load(&ctx->member->mr[at].busy) != 0)
+        struct shared_mr *smr = &ctx->own->mr[at];
+        if (at == 0 || atomic_load(&smr->busy) != 0)
             continue;
-        struct shared_mr *smr = &ctx->member->mr[at];
-        int err = nic_member_commit(ctx, smr, sizeof *smr);
+        int err = nic_member_commit(ctx, &ctx->member->mr[at], sizeof *smr);
         if (err != 0)
             return err;
         atomic_store(&smr->busy, 1);
+        atomic_store(&ctx->member->mr[at].busy, 1);
         ctx->next_mr = at + 1;
         if (ctx->mr_end <= at)
             ctx->mr_end = at + 1;
@@ -87,6 +88,24 @@ struct region {
     uint64_t offset;
     uint16_t head, tail;
 };
+
+/* What peers see of it. */
+static void show(struct ctx *ctx, uint32_t index)
+{
+    const struct shared_mr *own = &ctx->own->mr[index];
+    struct shared_mr *shown = &ctx->member->mr[index];
+    shown->pd = own->pd;
+    shown->access = own->access;
+    shown->addr = own->addr;
+    shown->shift = own->shift;
+    shown->length = own->length;
+    shown->backing = own->backing;
+    shown->fd = own->fd;
+    shown->file_offset = own->file_offset;
+    shown->head = own->head;
+    shown->tail = own->tail;
+    atomic_store(&shown->key, atomic_load(&own->key));
+}
 
 static int check_region(const struct region *r)
 {
@@ -122,7 +141,7 @@ static int find_backing(struct ctx *ctx, struct region *r)
 /* The entry is ours, and nobody uses it. */
 static void fill_entry(struct ctx *ctx, struct mr *mr, const struct region *r)
 {
-    struct shared_mr *smr = &ctx->member->mr[mr->index];
+    struct shared_mr *smr = &ctx->own->mr[mr->index];
     mr->share = r->share;
     mr->base.pd = &r->pd->base;
     mr->base.addr = r->addr;
@@ -161,6 +180,7 @@ static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
     }
     take_key(ctx, mr);
     fill_entry(ctx, mr, r);
+    show(ctx, mr->index);
     return 0;
 }
 
@@ -233,11 +253,13 @@ int softnic_dereg_mr(struct ibv_mr *base)
     struct ctx *ctx = to_ctx(base->context);
     if (nic_after_fork(ctx))
         return nic_refuse_child(ctx);
-    struct shared_mr *smr = &ctx->member->mr[mr->index];
+    struct shared_mr *own = &ctx->own->mr[mr->index], *shown = &ctx->member->mr[mr->index];
     pthread_mutex_lock(&ctx->lock);
-    atomic_store(&smr->key, 0);
+    atomic_store(&own->key, 0);
+    atomic_store(&shown->key, 0);
     wait_for_users(ctx);
-    atomic_store(&smr->busy, 0);
+    atomic_store(&shown->busy, 0);
+    atomic_store(&own->busy, 0);
     nic_share_put(ctx, mr->share);
     nic_pages_unshare(ctx, base->addr, base->length);
     pthread_mutex_unlock(&ctx->lock);
@@ -280,7 +302,7 @@ int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *ad
 {
     struct mr *mr = (struct mr *)base;
     struct ctx *ctx = to_ctx(base->context);
-    struct shared_mr *smr = &ctx->member->mr[mr->index];
+    struct shared_mr *smr = &ctx->own->mr[mr->index];
     const struct region wish = {
         .pd = (struct pd *)pd, .addr = addr, .length = length, .access = access};
     struct region r;
@@ -296,6 +318,7 @@ int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *ad
         void *old = base->addr;
         size_t old_length = base->length;
         atomic_store(&smr->key, 0);
+        atomic_store(&ctx->member->mr[mr->index].key, 0);
         wait_for_users(ctx);
         bool same_place = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) == 0 && r.share == mr->share &&
                           r.offset == smr->file_offset && r.head == smr->head &&
@@ -306,6 +329,7 @@ int softnic_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *ad
         if (!same_place)
             take_key(ctx, mr); /* peers may have other memory mapped under the old one */
         fill_entry(ctx, mr, &r);
+        show(ctx, mr->index);
         nic_pages_unshare(ctx, old, old_length);
     }
     pthread_mutex_unlock(&ctx->lock);

@@ -22,9 +22,13 @@ enum {
     MAX_RD_ATOMIC = 128,
     WQE_BLOCK = 64,
 };
-#define MAX_CQE      (1 << 20)
-#define MAX_MSG      0x80000000u
-#define MEMBER_BYTES (1ull << 30) /* of address space; pages are there only where they are used */
+/* The longest entry of a ring of receives; none begins nearer to the end of a member's memory. */
+#define RECV_BYTES_MAX (sizeof(struct recv_wqe) + MAX_SGE * sizeof(struct shared_sge))
+#define MAX_CQE        (1 << 20)
+/* No queue is that long, an hour: a time so far ahead was written by somebody else. */
+#define SPOILT_NS      3600000000000ull
+#define MAX_MSG        0x80000000u
+#define MEMBER_BYTES   (1ull << 30) /* of address space; pages are there only where they are used */
 
 /* Held for a few instructions, or for one batch of work requests. */
 struct spin {
@@ -34,10 +38,38 @@ struct spin {
 /* A peer's memory region as we have it mapped. */
 struct mapped_mr {
     _Atomic uint32_t key;
-    uint32_t failed; /* cannot be mapped: reach it by process_vm_* */
-    uint8_t *base;   /* of the first byte that is shared */
+    uint32_t failed;       /* cannot be mapped: reach it by process_vm_* */
+    uint8_t *base;         /* of the first byte that is shared */
+    uint64_t addr, length; /* of what is shared, as they were when it was mapped */
     void *map;
     size_t map_size;
+};
+
+/* A mapping that may still be in use by who is at work now. */
+struct grave {
+    struct grave *next;
+    void *map;
+    size_t map_size;
+    const struct qp *qp; /* whose request it was buried in, and which */
+    uint32_t request;
+};
+
+/* What the contexts of one process know of each other. What stands in shared memory any process of
+ * the user may have written; where it would be an address of ours, this is believed instead. */
+struct own {
+    struct own *next;
+    struct member *member;
+    _Atomic uint32_t refs; /* users of the mapping */
+    pid_t pid;
+    uint32_t ip, slot;
+    int async_wfd;
+    struct shared_mr *mr; /* [MRS_MAX], of which the member holds the copy that peers see */
+};
+
+/* A receive of ours, by what completes it: shared memory says only which one. */
+struct recv_id {
+    uint64_t wr_id, length;
+    uint32_t number; /* its count + 1; 0: none */
 };
 
 /* A member of some port, reached from this context. */
@@ -56,7 +88,10 @@ struct peer {
     struct meeting *meeting;
     bool own_meeting; /* meeting is the context's, not to be unmapped here */
     struct member *member;
-    pthread_mutex_t lock; /* of what follows */
+    struct own *own;               /* in our process */
+    const struct shared_mr *table; /* of its regions: the owner's, or what it shows */
+    pthread_mutex_t lock;          /* of what follows */
+    struct grave *graves;
     struct mapped_mr *mr;
     uint32_t mr_end; /* no index from here on was ever mapped */
     int wake_fd;
@@ -93,6 +128,7 @@ struct ctx {
     pid_t pid;
     uint64_t start_time, token;
     struct member *member;
+    struct own *own;
     int member_fd;
     uint64_t member_end; /* bytes in use, under `lock` */
     struct heap_block *heap;
@@ -148,6 +184,8 @@ struct srq {
     uint32_t users; /* queue pairs, under ctx->lock */
     uint32_t events_given;
     uint8_t *ring;
+    struct recv_id *ids;
+    uint32_t mask, stride; /* as in the shared part */
     uint64_t bytes;
     uint32_t max_wr, max_sge;
     struct spin lock; /* of posting */
@@ -273,6 +311,8 @@ struct qp {
 
     struct spin rq_lock;
     uint8_t *rq;
+    struct recv_id *rq_ids;
+    uint32_t rq_mask, rq_stride; /* as in the shared part, which others may have written */
     uint64_t rq_bytes;
     uint32_t rq_max, rq_posted;
     _Atomic uint32_t rq_polled; /* by polling the receive CQ */
@@ -408,7 +448,23 @@ void nic_port_leave(struct ctx *ctx);
 /* member.c */
 int nic_member_create(struct ctx *ctx);
 void nic_member_destroy(struct ctx *ctx);
-void nic_member_unref(struct member *member);
+
+/* own.c */
+int nic_own_create(struct ctx *ctx);
+void nic_own_joined(struct ctx *ctx);
+void nic_own_left(struct ctx *ctx); /* nobody finds it any more */
+struct own *nic_own_get(uint32_t ip, uint32_t slot);
+void nic_own_put(struct own *own);
+
+/* What others may change meanwhile is read once. */
+#define nic_once(place) (*(const volatile __typeof__(place) *)&(place))
+/* An entry of a ring of receives in a member's memory, NULL if it does not lie there. */
+struct recv_wqe *nic_ring_entry(const struct member *member, uint64_t offset, uint32_t mask,
+                                uint32_t stride, uint32_t at);
+static inline struct shared_cq *nic_recv_cq(struct member *member, const struct shared_qp *sqp)
+{
+    return &member->cq[nic_once(sqp->recv_cq) % CQS_MAX];
+}
 /* Room in our memory that peers can reach; zeroed. 0: no memory. */
 uint64_t nic_heap_alloc(struct ctx *ctx, uint64_t bytes);
 void nic_heap_free(struct ctx *ctx, uint64_t offset, uint64_t bytes);
@@ -420,18 +476,22 @@ void nic_peer_put(struct ctx *ctx, struct peer *peer);
 bool nic_peer_dead(struct peer *peer);       /* asks the kernel */
 bool nic_peer_dead_maybe(struct peer *peer); /* asks it seldom */
 int nic_peer_fd(struct peer *peer, int fd, int flags);
-/* Our address of the first byte of a peer's region, NULL if it cannot be mapped. */
-uint8_t *nic_peer_map_slow(struct peer *peer, uint32_t key);
+/* A peer's region mapped here. Its base is NULL if it cannot be. For the request at hand of `qp`.
+ */
+const struct mapped_mr *nic_peer_map_slow(struct peer *peer, uint32_t key, const struct qp *qp);
+/* Wake the owner of a pipe's writing end; nothing else is ever written to. */
+void nic_pipe_write(int fd, const void *bytes, size_t size);
 
-/* The region of `key` in `member`, if it covers the range and grants all of `want`; else NULL. */
-static inline const struct shared_mr *nic_mr_find(const struct member *member, uint32_t key,
+/* The region of `key` in a member's table, if it covers the range and grants all of `want`; else
+ * NULL. */
+static inline const struct shared_mr *nic_mr_find(const struct shared_mr *table, uint32_t key,
                                                   uint64_t addr, uint64_t length, uint32_t want,
                                                   uint32_t pd)
 {
     uint32_t index = key >> 8;
     if (__builtin_expect(index == 0 || index >= MRS_MAX, 0))
         return NULL;
-    const struct shared_mr *smr = &member->mr[index];
+    const struct shared_mr *smr = &table[index];
     if (__builtin_expect(atomic_load_explicit(&smr->key, memory_order_acquire) != key ||
                              smr->pd != pd || (smr->access & want) != want || addr < smr->addr ||
                              addr - smr->addr > smr->length ||
@@ -540,13 +600,13 @@ void nic_remote_break(struct qp *qp, enum ibv_event_type event);
 /* receive.c */
 static inline struct recv_wqe *nic_recv_at(const struct qp *qp, uint32_t index)
 {
-    return (struct recv_wqe *)(qp->rq +
-                               (size_t)(index & qp->shared->rq_mask) * qp->shared->rq_stride);
+    return (struct recv_wqe *)(qp->rq + (size_t)(index & qp->rq_mask) * qp->rq_stride);
 }
 /* A completion for the next receive of `sqp`, whose fields up to `owner` are filled; `inbound`
  * held. `peer`: whose it is, NULL if ours. */
 void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member,
                        struct shared_qp *sqp, struct recv_wqe *wqe);
+struct recv_id nic_recv_id(const struct ibv_recv_wr *wr, uint32_t count);
 void nic_flush_recv(struct qp *qp); /* rq_lock held */
 
 /* srq.c */

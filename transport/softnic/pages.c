@@ -96,7 +96,7 @@ int pages_to_private(void *at, size_t bytes)
 static bool registered(const struct ctx *ctx, uint64_t start, uint64_t end)
 {
     for (uint32_t i = 1; i < ctx->mr_end; i++) {
-        const struct shared_mr *smr = &ctx->member->mr[i];
+        const struct shared_mr *smr = &ctx->own->mr[i];
         uint64_t addr = smr->addr + smr->shift;
         if (atomic_load_explicit(&smr->busy, memory_order_relaxed) != 0 && addr < end &&
             addr + smr->length > start)

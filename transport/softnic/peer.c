@@ -14,6 +14,14 @@
 /* Between two questions to the kernel; about 100 us where the tick is a time stamp counter. */
 enum { TICKS_BETWEEN_QUESTIONS = 200000 };
 
+void nic_pipe_write(int fd, const void *bytes, size_t size)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, bytes, size) < 0) {
+        /* full: the owner has been told often enough */
+    }
+}
+
 int nic_peer_fd(struct peer *peer, int fd, int flags)
 {
     char path[48];
@@ -23,12 +31,20 @@ int nic_peer_fd(struct peer *peer, int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
+/* Of a size that stays. */
+static bool is_sealed(int fd)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 &&
+           st.st_size == (off_t)MEMBER_BYTES;
+}
+
 static struct member *map_member(struct ctx *ctx, struct peer *peer, const struct meeting_member *m)
 {
     if (peer->same_process) {
-        struct member *member = (struct member *)(uintptr_t)m->address;
-        atomic_fetch_add(&member->local_refs, 1);
-        return member;
+        peer->own = nic_own_get(peer->ip, peer->slot);
+        return peer->own != NULL ? peer->own->member : NULL;
     }
     int fd = nic_peer_fd(peer, m->fd, O_RDWR);
     if (fd < 0) {
@@ -39,9 +55,8 @@ static struct member *map_member(struct ctx *ctx, struct peer *peer, const struc
                     (int)peer->pid);
         return NULL;
     }
-    struct stat st;
     void *map = MAP_FAILED;
-    if (fstat(fd, &st) == 0 && st.st_size == (off_t)MEMBER_BYTES)
+    if (is_sealed(fd))
         map = mmap(NULL, MEMBER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
@@ -64,14 +79,19 @@ static void unmap_region(struct mapped_mr *at)
 
 static void peer_free(struct ctx *ctx, struct peer *peer)
 {
-    if (peer->member != NULL && peer->same_process) {
-        /* Under the lock of its port, as the owner's own leaving is. */
-        nic_member_unref(peer->member);
+    if (peer->own != NULL) {
+        nic_own_put(peer->own);
     } else if (peer->member != NULL) {
         munmap(peer->member, MEMBER_BYTES);
     }
     for (unsigned i = 0; i < peer->mr_end; i++)
         unmap_region(&peer->mr[i]);
+    while (peer->graves != NULL) {
+        struct grave *grave = peer->graves;
+        peer->graves = grave->next;
+        munmap(grave->map, grave->map_size);
+        free(grave);
+    }
     free(peer->mr);
     if (peer->meeting != NULL && peer->meeting != ctx->meeting)
         munmap(peer->meeting, sizeof *peer->meeting);
@@ -107,6 +127,7 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
     peer->order = atomic_load(&meeting->mode) & PORT_ORDER;
     if (peer->member == NULL)
         return false;
+    peer->table = peer->own != NULL ? peer->own->mr : peer->member->mr;
     peer->pidfd = (int)syscall(SYS_pidfd_open, peer->pid, 0); /* -1: /proc must do */
     return nic_alive(peer->pid, peer->start_time);
 }
@@ -123,6 +144,8 @@ static struct peer *find(struct ctx *ctx, uint32_t ip, uint32_t slot)
 /* The member that has this slot now, NULL if none that we can reach. */
 struct peer *nic_peer_get(struct ctx *ctx, uint32_t ip, uint32_t slot)
 {
+    if (slot >= MEMBERS_MAX)
+        return NULL;
     pthread_mutex_lock(&ctx->peers_lock);
     struct peer *peer = find(ctx, ip, slot);
     if (peer != NULL) {
@@ -192,59 +215,113 @@ bool nic_peer_dead_maybe(struct peer *peer)
     return nic_peer_dead(peer);
 }
 
-/* Mappings of regions that were deregistered. Their owner has waited for all who used them before
- * it let go of `busy`, and so have we: nobody is copying there any more. */
-static void sweep(struct peer *peer)
+/* Is no thread but this one in the middle of a request? */
+static bool alone(const struct qp *self)
+{
+    struct ctx *ctx = self->ctx;
+    bool alone = atomic_load(&ctx->late.count) == 0;
+    if (!alone || pthread_mutex_trylock(&ctx->lock) != 0) /* queue pairs stay while it is held */
+        return false;
+    for (unsigned slot = 0; slot < QPS_MAX; slot++) {
+        const struct qp *qp = atomic_load(&ctx->qps[slot]);
+        alone &= qp == NULL || qp == self || atomic_load(&qp->sq_lock.held) == 0;
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return alone;
+}
+
+/* Nobody finds the mapping any more, but somebody may be copying through it. */
+static void bury(struct peer *peer, struct mapped_mr *at, const struct qp *qp)
+{
+    struct grave *grave = at->map != NULL ? malloc(sizeof *grave) : NULL;
+    atomic_store(&at->key, 0);
+    if (grave != NULL) {
+        *grave = (struct grave){peer->graves, at->map, at->map_size, qp, qp->sq_executed};
+        peer->graves = grave;
+    }
+    at->map = NULL;
+    at->base = NULL;
+}
+
+static void unmap_buried(struct peer *peer, const struct qp *qp)
+{
+    if (peer->graves == NULL || !alone(qp))
+        return;
+    for (struct grave **at = &peer->graves, *grave; (grave = *at) != NULL;) {
+        if (grave->qp == qp && grave->request == qp->sq_executed) {
+            at = &grave->next;
+            continue;
+        }
+        *at = grave->next;
+        munmap(grave->map, grave->map_size);
+        free(grave);
+    }
+}
+
+/* Mappings of regions that were deregistered. Their owner says that it has waited for all who used
+ * them; whether that is so we see for ourselves before they go. */
+static void sweep(struct peer *peer, const struct qp *qp)
 {
     for (unsigned i = 0; i < peer->mr_end; i++) {
         struct mapped_mr *at = &peer->mr[i];
         uint32_t key = atomic_load_explicit(&at->key, memory_order_relaxed);
         struct shared_mr *smr = &peer->member->mr[i];
+        uint32_t there = atomic_load(&smr->key);
         if (key == 0 || at->map == NULL ||
-            (atomic_load(&smr->busy) && atomic_load(&smr->key) == key))
+            (atomic_load(&smr->busy) && (there == key || there == 0))) /* 0: being taken back */
             continue;
-        if (atomic_load(&smr->busy) && atomic_load(&smr->key) == 0)
-            continue; /* being taken back */
-        atomic_store_explicit(&at->key, 0, memory_order_release);
-        unmap_region(at);
+        bury(peer, at, qp);
     }
+    unmap_buried(peer, qp);
+}
+
+/* The part of a file that is the region, if it is a file that has it. */
+static void *map_file(int fd, uint64_t offset, uint64_t length)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < offset ||
+        (uint64_t)st.st_size - offset < length)
+        return MAP_FAILED;
+    return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 }
 
 static void map_region(struct peer *peer, struct mapped_mr *at, const struct shared_mr *smr)
 {
     enum { PAGE = 4096 };
-    uint64_t first = smr->file_offset / PAGE * PAGE;
-    size_t ahead = (size_t)(smr->file_offset - first);
-    int fd = nic_peer_fd(peer, smr->fd, O_RDWR);
+    uint64_t offset = nic_once(smr->file_offset), length = nic_once(smr->length);
+    uint16_t head = nic_once(smr->head), tail = nic_once(smr->tail);
+    length = length > (uint64_t)head + tail ? length - head - tail : 0;
+    uint64_t ahead = offset % PAGE;
+    int fd = length < UINT64_MAX - ahead ? nic_peer_fd(peer, nic_once(smr->fd), O_RDWR) : -1;
     at->failed = 1;
     if (fd < 0)
         return;
-    size_t size = smr->length - smr->head - smr->tail + ahead;
-    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
+    void *map = map_file(fd, offset - ahead, length + ahead);
     close(fd);
     if (map == MAP_FAILED)
         return;
     at->map = map;
-    at->map_size = size;
+    at->map_size = length + ahead;
     at->base = (uint8_t *)map + ahead;
+    at->addr = nic_once(smr->addr) + head;
+    at->length = length;
     at->failed = 0;
 }
 
-uint8_t *nic_peer_map_slow(struct peer *peer, uint32_t key)
+const struct mapped_mr *nic_peer_map_slow(struct peer *peer, uint32_t key, const struct qp *qp)
 {
     uint32_t index = key >> 8;
     const struct shared_mr *smr = &peer->member->mr[index];
     struct mapped_mr *at = &peer->mr[index];
     pthread_mutex_lock(&peer->lock);
     if (atomic_load_explicit(&at->key, memory_order_relaxed) != key) {
-        sweep(peer);
+        sweep(peer, qp);
         if (peer->mr_end <= index)
             peer->mr_end = index + 1;
-        unmap_region(at);
+        bury(peer, at, qp);
         map_region(peer, at, smr);
         atomic_store_explicit(&at->key, key, memory_order_release);
     }
-    uint8_t *base = at->failed ? NULL : at->base;
     pthread_mutex_unlock(&peer->lock);
-    return base;
+    return at;
 }

@@ -27,7 +27,7 @@ static bool is_due(struct poll *poll, uint64_t due_ns)
         return true;
     if (poll->now == 0)
         poll->now = nic_now(poll->cq->ctx);
-    return due_ns <= poll->now;
+    return due_ns <= poll->now || due_ns - poll->now > SPOILT_NS;
 }
 
 /* The entry of this number, NULL if it has not come. */
@@ -41,8 +41,20 @@ static struct send_cqe *send_entry(const struct qp *qp, uint32_t at)
 static struct recv_wqe *recv_entry(struct qp *qp, uint32_t at)
 {
     struct recv_wqe *wqe = nic_recv_at(qp, at);
-    uint8_t lap = (at & (qp->shared->rq_mask + 1)) == 0;
-    return atomic_load_explicit(&wqe->owner, memory_order_acquire) == lap ? wqe : NULL;
+    uint8_t lap = (at & (qp->rq_mask + 1)) == 0;
+    if (atomic_load_explicit(&wqe->owner, memory_order_acquire) != lap)
+        return NULL;
+    return qp->srq != NULL || qp->rq_ids[at & qp->rq_mask].number == at + 1 ? wqe : NULL;
+}
+
+/* What was posted for it. NULL: nothing was, and whoever wrote that it is complete spoilt it. */
+static struct recv_id *recv_id(struct qp *qp, uint32_t at, const struct recv_wqe *wqe)
+{
+    if (qp->srq == NULL)
+        return &qp->rq_ids[at & qp->rq_mask];
+    uint32_t number = (uint32_t)nic_once(wqe->wr_id);
+    struct recv_id *id = &qp->srq->ids[number & qp->srq->mask];
+    return id->number == number + 1 ? id : NULL;
 }
 
 static struct send_cqe *send_head(const struct qp *qp)
@@ -100,19 +112,30 @@ static bool drain_recvs(struct poll *poll, struct qp *qp)
             empty = false;
             break;
         }
+        uint32_t at = atomic_load_explicit(&qp->rq_polled, memory_order_relaxed);
+        struct recv_id *id = recv_id(qp, at, wqe);
+        if (__builtin_expect(id == NULL, 0)) {
+            atomic_store_explicit(&qp->rq_polled, at + 1, memory_order_release);
+            continue;
+        }
+        id->number = 0;
         struct ibv_wc *wc = next_wc(poll, qp);
-        wc->wr_id = wqe->wr_id;
+        wc->wr_id = id->wr_id;
         wc->status = (enum ibv_wc_status)wqe->status;
         wc->opcode = (enum ibv_wc_opcode)(IBV_WC_RECV | wqe->opcode);
-        wc->byte_len = wqe->byte_len;
+        wc->byte_len = nic_once(wqe->byte_len);
+        /* Nobody shall read beyond what was posted because somebody else wrote here. */
+        if (__builtin_expect(wc->opcode == IBV_WC_RECV && wc->byte_len > id->length, 0)) {
+            wc->byte_len = 0;
+            wc->status = IBV_WC_LOC_LEN_ERR;
+        }
         wc->imm_data = wqe->imm;
         wc->src_qp = wqe->src_qp;
         poll->due_ns = wqe->due_ns;
         wc->wc_flags = wqe->wc_flags;
         wc->slid = wqe->slid;
         wc->sl = wqe->sl;
-        uint32_t polled = atomic_load_explicit(&qp->rq_polled, memory_order_relaxed) + 1;
-        atomic_store_explicit(&qp->rq_polled, polled, memory_order_release);
+        atomic_store_explicit(&qp->rq_polled, at + 1, memory_order_release);
     }
     if (qp->srq != NULL)
         atomic_fetch_add(&qp->srq->polled, (uint32_t)(poll->count - before));
@@ -151,7 +174,7 @@ static bool show_cause(struct poll *poll, struct qp *qp, bool send)
 static void visit(struct poll *poll, struct cq_bits *bits, uint32_t slot, bool send)
 {
     struct qp *qp = atomic_load_explicit(&poll->cq->ctx->qps[slot], memory_order_acquire);
-    if (qp == NULL) {
+    if (qp == NULL || (!send && to_cq(qp->ex.qp_base.recv_cq) != poll->cq)) {
         unmark(bits, slot);
         return;
     }
@@ -280,7 +303,7 @@ static uint64_t ring_due(struct qp *qp, bool send, bool solicited)
         return UINT64_MAX;
     }
     uint32_t head = atomic_load(&qp->rq_polled);
-    for (uint32_t at = head; at - head <= qp->shared->rq_mask; at++) {
+    for (uint32_t at = head; at - head <= qp->rq_mask; at++) {
         const struct recv_wqe *wqe = recv_entry(qp, at);
         if (wqe == NULL)
             break;

@@ -54,7 +54,7 @@ static int check_others(struct ctx *ctx, struct meeting *meeting, const struct s
     if (nic_meeting_clear_dead(meeting) == 0)
         return ESTALE;
     if (strncmp(meeting->name, ctx->port_name, sizeof meeting->name) != 0) {
-        nic_error(ctx, "the names %s and %s fall on one GID: choose another", ctx->port_name,
+        nic_error(ctx, "the names %s and %.63s fall on one GID: choose another", ctx->port_name,
                   meeting->name);
         return EEXIST;
     }
@@ -167,7 +167,7 @@ static int take_slot(struct ctx *ctx, struct meeting *meeting)
         m->pid = ctx->pid;
         m->fd = ctx->member_fd;
         m->start_time = ctx->start_time;
-        m->address = (uint64_t)(uintptr_t)ctx->member;
+        nic_own_joined(ctx);
         atomic_store(&m->live, 1);
         return 0;
     }
@@ -254,7 +254,9 @@ void nic_port_unlist(struct ctx *ctx)
 void nic_port_leave(struct ctx *ctx)
 {
     unlist(ctx);
-    nic_member_unref(ctx->member);
+    nic_own_left(ctx);
+    nic_own_put(ctx->own);
+    ctx->own = NULL;
     ctx->member = NULL;
     munmap(ctx->meeting, sizeof *ctx->meeting);
     nic_port_unlock(ctx->meeting_fd);

@@ -109,9 +109,14 @@ static int make_shared(struct ctx *ctx, struct qp *qp, const struct pd *pd)
     uint32_t entries = round_pow2(wrs == 0 ? 1 : wrs);
     uint32_t stride = (uint32_t)(offsetof(struct recv_wqe, sge) + sges * sizeof(struct shared_sge));
     stride = (stride + WQE_BLOCK - 1) / WQE_BLOCK * WQE_BLOCK;
+    qp->rq_ids = calloc(entries, sizeof *qp->rq_ids);
+    if (qp->rq_ids == NULL)
+        return ENOMEM;
     int err = take_slot(ctx, qp);
     if (err != 0)
         return err;
+    qp->rq_mask = entries - 1;
+    qp->rq_stride = stride;
     qp->rq_bytes = (uint64_t)entries * stride;
     uint64_t offset = nic_heap_alloc(ctx, qp->rq_bytes);
     if (offset == 0) {
@@ -263,6 +268,7 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
     attr->cap = qp->cap;
     return &qp->ex.qp_base;
 free_destinations:
+    free(qp->rq_ids);
     nic_destinations_destroy(qp);
 free_queue:
     unmake_send_queue(qp);
@@ -341,6 +347,7 @@ int softnic_destroy_qp(struct ibv_qp *base)
     nic_destinations_destroy(qp);
     wait_for_acks(qp);
     unmake_send_queue(qp);
+    free(qp->rq_ids);
     free(qp);
     return 0;
 }

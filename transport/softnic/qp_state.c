@@ -153,6 +153,7 @@ static void reset(struct qp *qp)
     nic_cq_forget(qp);
     memset(qp->cqes, 0, (qp->cqe_mask + 1) * sizeof *qp->cqes);
     memset(qp->rq, 0, qp->rq_bytes);
+    memset(qp->rq_ids, 0, (qp->rq_mask + 1) * sizeof *qp->rq_ids);
     qp->cqe_head = qp->cqe_tail = 0;
     qp->sq_head = qp->sq_tail = 0;
     qp->sq_posted = qp->sq_executed = qp->sq_counted = 0;

@@ -3,6 +3,15 @@
 #include "transport/softnic/nic.h"
 #include <errno.h>
 
+/* What its completion will say, whatever stands in the ring by then. */
+struct recv_id nic_recv_id(const struct ibv_recv_wr *wr, uint32_t count)
+{
+    struct recv_id id = {.wr_id = wr->wr_id, .number = count + 1};
+    for (int i = 0; i < wr->num_sge; i++)
+        id.length += wr->sg_list[i].length;
+    return id;
+}
+
 static int build(struct qp *qp, const struct ibv_recv_wr *wr)
 {
     uint32_t polled = atomic_load_explicit(&qp->rq_polled, memory_order_acquire);
@@ -11,7 +20,7 @@ static int build(struct qp *qp, const struct ibv_recv_wr *wr)
     if (qp->rq_posted - polled >= qp->rq_max)
         return qp->srq != NULL ? EINVAL : ENOMEM;
     struct recv_wqe *wqe = nic_recv_at(qp, qp->rq_posted);
-    wqe->wr_id = wr->wr_id;
+    qp->rq_ids[qp->rq_posted & qp->rq_mask] = nic_recv_id(wr, qp->rq_posted);
     wqe->num_sge = (uint32_t)wr->num_sge;
     for (int i = 0; i < wr->num_sge; i++)
         wqe->sge[i] =
@@ -50,13 +59,13 @@ int softnic_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_re
 void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member,
                        struct shared_qp *sqp, struct recv_wqe *wqe)
 {
-    struct shared_cq *scq = &member->cq[sqp->recv_cq];
+    struct shared_cq *scq = nic_recv_cq(member, sqp);
     uint32_t qpn = atomic_load_explicit(&sqp->qpn, memory_order_relaxed);
     uint32_t at = atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed);
     if (__builtin_expect(nic_cq_count(scq), 0)) {
         /* The queue is lost, and so is this queue pair. */
         if (atomic_exchange(&scq->overrun, 1) == 0)
-            nic_async_raise(ctx, peer, IBV_EVENT_CQ_ERR, sqp->recv_cq);
+            nic_async_raise(ctx, peer, IBV_EVENT_CQ_ERR, (uint32_t)(scq - member->cq));
         atomic_store(&sqp->rq_consumed, at + 1);
         if (atomic_exchange(&sqp->state, IBV_QPS_ERR) != IBV_QPS_ERR)
             nic_async_raise(ctx, peer, IBV_EVENT_QP_FATAL, qpn);
@@ -65,7 +74,7 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
     if (__builtin_expect(scq->stamped, 0))
         wqe->due_ns = nic_stamp(ctx, wqe->due_ns);
     nic_count(&sqp->came.cqes, 1);
-    uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
+    uint8_t lap = (at & (nic_once(sqp->rq_mask) + 1)) == 0;
     bool wake = wqe->status != IBV_WC_SUCCESS || wqe->solicited != 0;
     /* In this order: who is killed in between leaves a completion, which flushing finds. */
     atomic_store_explicit(&wqe->owner, lap, memory_order_release);
@@ -93,9 +102,11 @@ void nic_flush_recv(struct qp *qp)
         return;
     }
     nic_inbound_lock(qp->ctx, sqp);
+    if (qp->rq_posted - atomic_load(&sqp->rq_consumed) > qp->rq_mask + 1)
+        atomic_store(&sqp->rq_consumed, qp->rq_posted - qp->rq_mask - 1); /* spoilt */
     for (uint32_t at; (at = atomic_load(&sqp->rq_consumed)) != qp->rq_posted;) {
         struct recv_wqe *wqe = nic_recv_at(qp, at);
-        uint8_t lap = (at & (sqp->rq_mask + 1)) == 0;
+        uint8_t lap = (at & (qp->rq_mask + 1)) == 0;
         if (atomic_load(&wqe->owner) == lap) {
             atomic_store(&sqp->rq_consumed, at + 1);
             continue;

@@ -21,8 +21,7 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
                         struct target *target)
 {
     struct peer *peer = qp->peer;
-    const struct shared_mr *smr =
-        nic_mr_find(peer->member, key, addr, length, want, qp->remote->pd);
+    const struct shared_mr *smr = nic_mr_find(peer->table, key, addr, length, want, qp->remote->pd);
     if (__builtin_expect(smr == NULL, 0))
         return false;
     target->addr = addr + smr->shift;
@@ -36,15 +35,15 @@ bool nic_remote_resolve(struct qp *qp, uint32_t key, uint64_t addr, uint64_t len
     if (peer->same_process) {
         target->direct = (uint8_t *)(uintptr_t)target->addr;
     } else if (smr->backing == MR_SHARED) {
-        struct mapped_mr *mapped = &peer->mr[key >> 8];
-        uint8_t *base;
-        if (__builtin_expect(atomic_load_explicit(&mapped->key, memory_order_acquire) == key, 1))
-            base = mapped->base;
-        else
-            base = nic_peer_map_slow(peer, key);
-        uint64_t at = addr - smr->addr;
-        if (base != NULL && at >= smr->head && at + length <= smr->length - smr->tail)
-            target->direct = base + (at - smr->head);
+        const struct mapped_mr *mapped = &peer->mr[key >> 8];
+        if (__builtin_expect(atomic_load_explicit(&mapped->key, memory_order_acquire) != key, 0))
+            mapped = nic_peer_map_slow(peer, key, qp);
+        /* By what was mapped, since the peer's table may have changed. */
+        uint64_t ahead = addr - mapped->addr;
+        if (__builtin_expect(mapped->base != NULL && ahead <= mapped->length &&
+                                 length <= mapped->length - ahead,
+                             1))
+            target->direct = mapped->base + ahead;
     }
     return true;
 }
@@ -53,7 +52,7 @@ void nic_remote_break(struct qp *qp, enum ibv_event_type event)
 {
     struct shared_qp *sqp = qp->remote;
     struct member *member = qp->peer->member;
-    struct shared_cq *scq = &member->cq[sqp->recv_cq];
+    struct shared_cq *scq = nic_recv_cq(member, sqp);
     atomic_store(&sqp->state, IBV_QPS_ERR);
     nic_async_raise(qp->ctx, qp->peer, event, atomic_load(&sqp->qpn));
     if (sqp->srq != 0 && atomic_exchange(&sqp->last_wqe, 1) == 0)

@@ -22,7 +22,7 @@ enum ibv_wc_status nic_gather_local(struct qp *qp, struct work *work)
     for (unsigned i = 0; i < wqe->num_sge; i++) {
         if (sge[i].length == 0)
             continue;
-        const struct shared_mr *smr = nic_mr_find(qp->ctx->member, sge[i].lkey, sge[i].addr,
+        const struct shared_mr *smr = nic_mr_find(qp->ctx->own->mr, sge[i].lkey, sge[i].addr,
                                                   sge[i].length, want, qp->shared->pd);
         if (smr == NULL)
             return IBV_WC_LOC_PROT_ERR;
@@ -69,6 +69,17 @@ static enum ibv_wc_status check_rdma(struct qp *qp, struct work *work)
     return IBV_WC_SUCCESS;
 }
 
+struct recv_wqe *nic_ring_entry(const struct member *member, uint64_t offset, uint32_t mask,
+                                uint32_t stride, uint32_t at)
+{
+    uint64_t from = offset + (uint64_t)(at & mask) * stride;
+    if (__builtin_expect(offset > MEMBER_BYTES || stride < sizeof(struct recv_wqe) ||
+                             from > MEMBER_BYTES - RECV_BYTES_MAX || from % WQE_BLOCK != 0,
+                         0))
+        return NULL;
+    return (struct recv_wqe *)((uint8_t *)(uintptr_t)member + from);
+}
+
 /* The next receive of the far side, NULL if none is posted. */
 struct recv_wqe *nic_next_recv(struct qp *qp)
 {
@@ -77,20 +88,28 @@ struct recv_wqe *nic_next_recv(struct qp *qp)
         atomic_load_explicit(&sqp->rq_consumed, memory_order_relaxed) + qp->late_recvs;
     if (atomic_load_explicit(&sqp->rq_posted, memory_order_acquire) == consumed)
         return sqp->srq != 0 ? nic_srq_take(qp) : NULL;
-    return (struct recv_wqe *)((uint8_t *)qp->peer->member + sqp->rq_offset +
-                               (size_t)(consumed & sqp->rq_mask) * sqp->rq_stride);
+    struct recv_wqe *recv =
+        nic_ring_entry(qp->peer->member, nic_once(sqp->rq_offset), nic_once(sqp->rq_mask),
+                       nic_once(sqp->rq_stride), consumed);
+    if (__builtin_expect(recv == NULL, 0))
+        atomic_store(&sqp->state, IBV_QPS_ERR); /* spoilt: it receives nothing any more */
+    return recv;
 }
 
 enum ibv_wc_status nic_scatter(struct qp *qp, struct work *work)
 {
     struct recv_wqe *recv = work->recv;
     uint64_t left = work->length;
-    for (uint32_t i = 0; left > 0 && i < recv->num_sge; i++) {
-        const struct shared_sge *sge = &recv->sge[i];
-        if (sge->length == 0)
+    uint32_t num_sge = nic_once(recv->num_sge);
+    if (num_sge > MAX_SGE)
+        num_sge = 0;
+    for (uint32_t i = 0; left > 0 && i < num_sge; i++) {
+        const struct shared_sge sge = {nic_once(recv->sge[i].addr), nic_once(recv->sge[i].length),
+                                       nic_once(recv->sge[i].lkey)};
+        if (sge.length == 0)
             continue;
-        uint64_t part = left < sge->length ? left : sge->length;
-        if (!nic_remote_resolve(qp, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
+        uint64_t part = left < sge.length ? left : sge.length;
+        if (!nic_remote_resolve(qp, sge.lkey, sge.addr, part, IBV_ACCESS_LOCAL_WRITE,
                                 &work->target[work->n_target++])) {
             recv->status = IBV_WC_LOC_PROT_ERR;
             return breaks(work, IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);

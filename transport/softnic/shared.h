@@ -4,6 +4,9 @@
  *
  * All of it is little-endian, has magic, version and size at its head, and is written by one side
  * at a time: a field belongs to its owner, or is atomic, or is guarded by the lock named beside it.
+ * Any process of the same user can write it, so nothing of it is believed: what is an index, a
+ * length or an offset is read once and checked, and addresses are kept in private memory (struct
+ * own, recv_id, mapped_mr).
  */
 #ifndef SOFTNIC_SHARED_H
 #define SOFTNIC_SHARED_H
@@ -60,8 +63,7 @@ struct meeting_member {
     int32_t pid;
     int32_t fd; /* of the member's memory, in that process */
     uint64_t start_time;
-    uint64_t address; /* of its mapping there: contexts of one process share it */
-    uint8_t pad[32];
+    uint8_t pad[40];
 };
 
 struct meeting {
@@ -182,8 +184,7 @@ struct member {
     uint32_t generation, ip, slot;
     uint64_t start_time;
     _Atomic uint32_t closed;
-    _Atomic uint32_t local_refs; /* users of this mapping inside the owner's process */
-    int32_t async_wfd;           /* the pipe of asynchronous events */
+    int32_t async_wfd; /* the pipe of asynchronous events */
     /* Atomics on memory that is not mapped shared are one at a time: token of the holder. */
     alignas(CACHE_LINE) _Atomic uint64_t atomic_lock;
     /* Of queue pairs that were destroyed: under the owner's ctx->lock. */

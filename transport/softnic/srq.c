@@ -31,6 +31,11 @@ static int make_shared(struct ctx *ctx, struct srq *srq, const struct pd *pd)
     int err = nic_member_commit(ctx, srq->shared, sizeof *srq->shared);
     if (err != 0)
         return err;
+    srq->ids = calloc(entries, sizeof *srq->ids);
+    if (srq->ids == NULL)
+        return ENOMEM;
+    srq->mask = entries - 1;
+    srq->stride = stride;
     srq->bytes = (uint64_t)entries * stride;
     uint64_t offset = nic_heap_alloc(ctx, srq->bytes);
     if (offset == 0)
@@ -71,6 +76,7 @@ struct ibv_srq *softnic_create_srq(struct ibv_pd *base, struct ibv_srq_init_attr
         ctx->srqs[srq->index] = srq;
     pthread_mutex_unlock(&ctx->lock);
     if (err != 0) {
+        free(srq->ids);
         free(srq);
         errno = err;
         return NULL;
@@ -155,6 +161,7 @@ int softnic_destroy_srq(struct ibv_srq *base)
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
     atomic_fetch_sub(&((struct pd *)base->pd)->users, 1);
+    free(srq->ids);
     free(srq);
     return 0;
 }
@@ -166,9 +173,9 @@ static int build(struct srq *srq, const struct ibv_recv_wr *wr)
     if (srq->posted - atomic_load_explicit(&srq->polled, memory_order_acquire) >= srq->max_wr)
         return ENOMEM;
     struct recv_wqe *wqe =
-        (struct recv_wqe *)(srq->ring +
-                            (size_t)(srq->posted & srq->shared->mask) * srq->shared->stride);
-    wqe->wr_id = wr->wr_id;
+        (struct recv_wqe *)(srq->ring + (size_t)(srq->posted & srq->mask) * srq->stride);
+    srq->ids[srq->posted & srq->mask] = nic_recv_id(wr, srq->posted);
+    wqe->wr_id = srq->posted;
     wqe->num_sge = (uint32_t)wr->num_sge;
     for (int i = 0; i < wr->num_sge; i++)
         wqe->sge[i] =
@@ -198,16 +205,12 @@ int softnic_post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct i
     return err;
 }
 
-static struct recv_wqe *ring_entry(const struct member *member, uint64_t offset, uint32_t mask,
-                                   uint32_t stride, uint32_t at)
-{
-    return (struct recv_wqe *)((uint8_t *)member + offset + (size_t)(at & mask) * stride);
-}
-
 /* Everything but what belongs to completions. */
 static void copy_request(struct recv_wqe *to, const struct recv_wqe *from)
 {
-    uint32_t num_sge = from->num_sge <= MAX_SGE ? from->num_sge : 0;
+    uint32_t num_sge = nic_once(from->num_sge);
+    if (num_sge > MAX_SGE)
+        num_sge = 0;
     to->wr_id = from->wr_id;
     to->num_sge = num_sge;
     memcpy(to->sge, from->sge, num_sge * sizeof *to->sge);
@@ -217,7 +220,7 @@ struct recv_wqe *nic_srq_take(struct qp *qp)
 {
     struct shared_qp *sqp = qp->remote;
     const struct member *member = qp->peer->member;
-    uint32_t index = sqp->srq - 1u;
+    uint32_t index = nic_once(sqp->srq) - 1u;
     if (index >= SRQS_MAX)
         return NULL;
     struct shared_srq *srq = &qp->peer->member->srq[index];
@@ -228,8 +231,16 @@ struct recv_wqe *nic_srq_take(struct qp *qp)
     uint32_t left = atomic_load_explicit(&srq->posted, memory_order_acquire) - at;
     if (left > 0) {
         uint32_t posted = atomic_load_explicit(&sqp->rq_posted, memory_order_relaxed);
-        to = ring_entry(member, sqp->rq_offset, sqp->rq_mask, sqp->rq_stride, posted);
-        copy_request(to, ring_entry(member, srq->offset, srq->mask, srq->stride, at));
+        const struct recv_wqe *from = nic_ring_entry(
+            member, nic_once(srq->offset), nic_once(srq->mask), nic_once(srq->stride), at);
+        to = nic_ring_entry(member, nic_once(sqp->rq_offset), nic_once(sqp->rq_mask),
+                            nic_once(sqp->rq_stride), posted);
+        if (from == NULL || to == NULL) {
+            atomic_store(&sqp->state, IBV_QPS_ERR); /* spoilt: it receives nothing any more */
+            nic_word_unlock(&srq->lock);
+            return NULL;
+        }
+        copy_request(to, from);
         atomic_store_explicit(&srq->consumed, at + 1, memory_order_release);
         atomic_store_explicit(&sqp->rq_posted, posted + 1, memory_order_release);
         below = left - 1 < atomic_load_explicit(&srq->limit, memory_order_relaxed);

@@ -75,6 +75,8 @@ void nic_wire_load(const struct meeting *meeting, struct softnic_wire *wire)
     wire->alpha_us = double_of(atomic_load(&meeting->alpha_us));
     wire->gap_us = double_of(atomic_load(&meeting->gap_us));
     wire->beta_gbps = double_of(atomic_load(&meeting->beta_gbps));
+    if (__builtin_expect(nic_wire_check(wire) != 0, 0)) /* somebody wrote there */
+        *wire = (struct softnic_wire){0};
 }
 
 int softnic_set_wire(struct ibv_context *context, const struct softnic_wire *wire)
@@ -104,7 +106,8 @@ static uint64_t ns_of(double us)
 
 static uint64_t ns_of_bytes(uint64_t bytes, double beta_gbps)
 {
-    return beta_gbps > 0 ? (uint64_t)((double)bytes / beta_gbps + 0.5) : 0;
+    double ns = beta_gbps > 0 ? (double)bytes / beta_gbps + 0.5 : 0;
+    return ns < (double)SPOILT_NS ? (uint64_t)ns : SPOILT_NS;
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -112,12 +115,18 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Until when a side of a port is taken. No queue is that long: somebody wrote there. */
+static uint64_t sane(uint64_t busy_ns, uint64_t now_ns)
+{
+    return busy_ns > now_ns && busy_ns - now_ns > SPOILT_NS ? now_ns : busy_ns;
+}
+
 /* Reserve `length_ns` of a side of a port, not before `from`. Start of the reservation. */
-static uint64_t reserve(_Atomic uint64_t *busy, uint64_t from, uint64_t length_ns)
+static uint64_t reserve(_Atomic uint64_t *busy, uint64_t now, uint64_t from, uint64_t length_ns)
 {
     uint64_t old = atomic_load(busy), start;
     do {
-        start = later(from, old);
+        start = later(from, sane(old, now));
     } while (!atomic_compare_exchange_weak(busy, &old, start + length_ns));
     return start;
 }
@@ -125,9 +134,9 @@ static uint64_t reserve(_Atomic uint64_t *busy, uint64_t from, uint64_t length_n
 bool nic_wire_taken(struct ctx *ctx)
 {
     struct softnic_wire wire;
-    uint64_t busy = atomic_load(&ctx->meeting->tx_busy_ns);
+    uint64_t now = nic_now(ctx), busy = sane(atomic_load(&ctx->meeting->tx_busy_ns), now);
     nic_wire_load(ctx->meeting, &wire);
-    return busy > nic_now(ctx) + ns_of(wire.alpha_us);
+    return busy > now + ns_of(wire.alpha_us);
 }
 
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
@@ -141,7 +150,7 @@ bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *du
     uint64_t now = nic_now(qp->ctx);
     uint64_t busy = atomic_load(&own->tx_busy_ns), start;
     do {
-        start = later(now, busy);
+        start = later(now, sane(busy, now));
         if (start > now + alpha) {
             *wake_ns = start - alpha;
             return false;
@@ -155,6 +164,6 @@ bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *du
     nic_wire_load(receiver, &far_wire);
     uint64_t through = ns_of_bytes(bytes, far_wire.beta_gbps);
     uint64_t arrive = start + (round_trip ? 2 * alpha : alpha);
-    *due_ns = reserve(&receiver->rx_busy_ns, arrive, through) + through;
+    *due_ns = reserve(&receiver->rx_busy_ns, now, arrive, through) + through;
     return true;
 }
