@@ -55,6 +55,20 @@ void nic_port_unlock(int fd)
     close(fd);
 }
 
+/* Who has a port open holds a lock of one byte of its file until it ends, however it ends. That
+ * does not depend on what somebody may have written there. */
+void nic_meeting_hold(int fd)
+{
+    struct flock hold = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    fcntl(fd, F_OFD_SETLK, &hold);
+}
+
+bool nic_meeting_held(int fd)
+{
+    struct flock ask = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    return fcntl(fd, F_OFD_GETLK, &ask) != 0 || ask.l_type != F_UNLCK;
+}
+
 /* Locked. Whether its maker was killed before it was whole, or all of its members since. */
 static bool left_by_the_dead(int fd, const struct stat *st)
 {
@@ -64,9 +78,8 @@ static bool left_by_the_dead(int fd, const struct stat *st)
     struct meeting *meeting = st->st_size == (off_t)sizeof *meeting ? nic_meeting_map(fd) : NULL;
     if (meeting == NULL)
         return false;
-    bool left = meeting->magic == 0 || (nic_meeting_readable(meeting, st) &&
-                                        meeting->pid_namespace == nic_pid_namespace() &&
-                                        nic_meeting_clear_dead(meeting) == 0);
+    bool ours = meeting->magic != MEETING_MAGIC || meeting->version == SHARED_VERSION;
+    bool left = meeting->magic == 0 || (ours && !nic_meeting_held(fd));
     munmap(meeting, sizeof *meeting);
     return left;
 }

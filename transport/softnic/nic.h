@@ -433,6 +433,9 @@ int nic_meeting_open(const char *path, int flags, int how, unsigned tries, int *
 void nic_port_unlock(int fd); /* and close it */
 struct meeting *nic_meeting_map(int fd);
 bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st);
+/* Hold the file for as long as the port is open; does anybody else? */
+void nic_meeting_hold(int fd);
+bool nic_meeting_held(int fd);
 /* Forget members that were killed. Number of those that live. */
 unsigned nic_meeting_clear_dead(struct meeting *meeting);
 void nic_meeting_clear_others(const char *own_path);

@@ -35,10 +35,11 @@ static int start(struct ctx *ctx, int fd, struct meeting **out)
 }
 
 /* May we join those who are there? ESTALE: there are none any more. */
-static int check_others(struct ctx *ctx, struct meeting *meeting, const struct stat *st)
+static int check_others(struct ctx *ctx, int fd, struct meeting *meeting, const struct stat *st)
 {
-    if (meeting->magic == 0)
-        return ESTALE; /* its maker was killed half-way */
+    bool ours = meeting->magic != MEETING_MAGIC || meeting->version == SHARED_VERSION;
+    if (meeting->magic == 0 || (ours && !nic_meeting_held(fd)))
+        return ESTALE; /* its maker was killed half-way, or all have gone */
     if (!nic_meeting_readable(meeting, st)) {
         nic_error(ctx, "%s was made by another version of softnic: end its users or remove it",
                   ctx->path);
@@ -82,7 +83,7 @@ static int attach(struct ctx *ctx, int fd, struct meeting **out, bool *first)
     struct meeting *meeting = nic_meeting_map(fd);
     if (meeting == NULL)
         return errno;
-    int err = check_others(ctx, meeting, &st);
+    int err = check_others(ctx, fd, meeting, &st);
     if (err != 0) {
         munmap(meeting, sizeof *meeting);
         return err;
@@ -225,6 +226,7 @@ int nic_port_join(struct ctx *ctx, const struct softnic_attr *attr)
     }
     ctx->meeting = meeting;
     ctx->meeting_fd = fd;
+    nic_meeting_hold(fd);
     flock(fd, LOCK_UN);
     return 0;
 }
