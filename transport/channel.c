@@ -56,8 +56,10 @@ enum channel_event channel_read(struct channel *c)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return CHANNEL_NOTHING;
-        if (n <= 0)
+        if (n <= 0) {
+            c->error = n < 0 ? errno : 0;
             return CHANNEL_END;
+        }
         bool in_header = c->in_got < header;
         c->in_got += (size_t)n;
         c->moved += (uint64_t)n;

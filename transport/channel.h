@@ -24,8 +24,9 @@ struct frame {
 struct channel {
     struct sstar_world *world;
     struct loop *loop;
-    int rank; /* at the other end */
-    int fd;   /* -1: none */
+    int rank;  /* at the other end */
+    int fd;    /* -1: none */
+    int error; /* with which the connection ended; 0: it was closed */
     bool ended, left, told;
     uint64_t moved; /* bytes, both ways */
 

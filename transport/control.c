@@ -55,12 +55,27 @@ static void take_notice(struct channel *c)
     world_fail(world, code < 0 ? code : -EPROTO, "%s%s", who, notice.text);
 }
 
+/* The connection was not closed but fell silent. That says nothing of the process. */
+static bool is_network_error(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+}
+
 static void channel_ended(struct channel *c)
 {
     c->ended = true;
     loop_unwatch(c->loop, c->fd);
-    if (!c->left && !c->world->failed)
+    if (c->left || c->world->failed)
+        return;
+    if (!is_network_error(c->error)) {
         blame(c->world, c->rank);
+        return;
+    }
+    world_fail(
+        c->world, -c->error,
+        "rank %d has no connection to rank %d (host %s) any more: %s; its host or the network "
+        "between the two is down",
+        c->world->rank, c->rank, c->world->ranks[c->rank].host, strerror(c->error));
 }
 
 static void read_frames(struct channel *c)
