@@ -2,6 +2,7 @@
 /* softnic's shaped wire and its timers, on a clock that the test moves. */
 #include "tests/softnic_side.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,70 @@ static void test_wire_read(void **state)
     assert_int_equal(wc.wr_id, 4);
     assert_memory_equal(s->a_memory, s->b_memory, 1000);
     shaped_close(s);
+}
+
+/* Four senders into one receiver: their bytes go one after the other through its port, whose beta
+ * they share. Each sends 1000 B at the same moment: arrive is start + alpha for all, and what is
+ * done is alpha + 1, 2, 3 and 4 times S/beta later; then a stream of each, 2000 B long. */
+static void test_incast(void **state)
+{
+    enum { SENDERS = 4, EACH = 5, S = 2000 };
+    static uint8_t memory[SENDERS][BYTES], to_memory[BYTES];
+    struct nic_side from[SENDERS], into[SENDERS];
+    uint64_t clock = 1000000;
+    const struct softnic_wire wire = {.alpha_us = 10, .gap_us = 1, .beta_gbps = 1};
+    struct softnic_attr attr = {.wire = &wire, .now_ns = nic_hand_ns, .clock = &clock};
+    struct ibv_wc wc;
+    struct nic_address to[SENDERS];
+    char name[64];
+    (void)state;
+    attr.port_name = nic_test_port(name, sizeof name, "incast");
+    for (unsigned i = 0; i < SENDERS; i++)
+        nic_side_open(&into[i], &attr, to_memory); /* all on one port */
+    for (unsigned i = 0; i < SENDERS; i++) {
+        char own[80];
+        snprintf(own, sizeof own, "%.50s-%u", name, i);
+        attr.port_name = own;
+        nic_side_open(&from[i], &attr, memory[i]);
+        struct nic_address back = nic_side_address(&from[i]);
+        to[i] = nic_side_address(&into[i]);
+        nic_side_connect(&from[i], &to[i]);
+        nic_side_connect(&into[i], &back);
+    }
+    uint64_t start = clock;
+    for (unsigned i = 0; i < SENDERS; i++)
+        assert_int_equal(nic_side_write(&from[i], &to[i], i, 1000), 0);
+    for (unsigned i = 0; i < SENDERS; i++) {
+        clock = start + 10000 + (i + 1) * 1000 - 1;
+        assert_int_equal(softnic_poll_cq(from[i].cq, 1, &wc), 0);
+        clock++;
+        assert_int_equal(softnic_poll_cq(from[i].cq, 1, &wc), 1);
+    }
+    /* A sender alone is spaced gap + S/beta = 3 us; together they wait for the receiver's port,
+     * which is never idle: the n-th to come is done n * S/beta after the first byte. */
+    start = clock += 1000000;
+    for (unsigned round = 0; round < EACH; round++) {
+        for (unsigned i = 0; i < SENDERS; i++)
+            assert_int_equal(nic_side_write(&from[i], &to[i], round, S), 0);
+    }
+    unsigned done = 0, came[SENDERS] = {0};
+    for (; done < SENDERS * EACH; clock += 500) {
+        assert_true(clock < start + 10000 + (SENDERS * EACH + 1) * S);
+        for (unsigned i = 0; i < SENDERS; i++) {
+            while (softnic_poll_cq(from[i].cq, 1, &wc) == 1) {
+                assert_int_equal(wc.wr_id, came[i]++);
+                done++;
+            }
+        }
+        /* Nothing more than went through by now, and nothing less. */
+        uint64_t through = clock < start + 10000 ? 0 : (clock - start - 10000) / S;
+        assert_int_equal(done, through < SENDERS * EACH ? through : SENDERS * EACH);
+    }
+    for (unsigned i = 0; i < SENDERS; i++) {
+        assert_int_equal(came[i], EACH);
+        nic_side_close(&from[i]);
+        nic_side_close(&into[i]);
+    }
 }
 
 /* Two that write to each other through one port share its sending and its receiving side. */
@@ -314,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_wire_read),
         cmocka_unit_test(test_wire_shared_port),
+        cmocka_unit_test(test_incast),
         cmocka_unit_test(test_wire_arrival),
         cmocka_unit_test(test_wire_turns),
         cmocka_unit_test(test_wire_of_others),
