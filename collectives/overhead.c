@@ -5,11 +5,10 @@
  *
  * A short and a long vector go through the schedule; o is that overhead with which the simulation
  * takes as long for the short one, and gamma that time of a byte with which it does for the long
- * one. The node's steps are timed by themselves. Medians of rounds, each as long as its slowest
- * rank took.
+ * one. The node's steps are timed by themselves. Medians of rounds (rounds.h).
  */
 #include "collectives/collective_plan.h"
-#include "collectives/fit.h"
+#include "collectives/rounds.h"
 #include "transport/world.h"
 
 #include <errno.h>
@@ -57,11 +56,11 @@ static int node_steps(struct sstar_collective *plan, const struct trial *trial)
     return err;
 }
 
-static int time_one(const struct trial *trial, double *us)
+static int time_one(const struct trial *trial, struct round_time *time)
 {
     struct sstar_collective *plan = trial->plan;
     int err = sstar_fast_barrier(plan->world);
-    uint64_t begin = clock_ns();
+    time->begin_ns = clock_ns();
     if (!err && trial->shape.algorithm == SSTAR_AUTO)
         err = node_steps(plan, trial);
     else if (!err)
@@ -69,29 +68,17 @@ static int time_one(const struct trial *trial, double *us)
             execute_begin(plan, &trial->shape, trial->send, trial->recv, SSTAR_FLOAT32, SSTAR_SUM);
     if (!err && trial->shape.algorithm != SSTAR_AUTO)
         err = execute_wait(plan);
-    *us = (double)(clock_ns() - begin) / 1e3;
+    time->end_ns = clock_ns();
     return err;
 }
 
 static int median_of(const struct trial *trial, int rounds, double *us)
 {
-    struct sstar_world *world = trial->plan->world;
-    size_t size = (size_t)world->size, each = (size_t)rounds;
-    double *mine = calloc(each * (size + 1), sizeof *mine), *all = mine + each;
-    if (!mine)
-        return world_fail(world, -ENOMEM, "collectives: out of memory");
+    struct round_time times[MOST_ROUNDS];
     int err = 0;
     for (int i = -WARM_ROUNDS; i < rounds && !err; i++)
-        err = time_one(trial, &mine[i < 0 ? 0 : i]);
-    if (!err)
-        err = sstar_allgather(world, mine, each * sizeof *mine, all);
-    for (size_t i = 0; i < each && !err; i++)
-        for (size_t rank = 0; rank < size; rank++)
-            mine[i] = fmax(rank ? mine[i] : 0, all[rank * each + i]);
-    if (!err)
-        *us = fit_quantile(mine, rounds, 0.5);
-    free(mine);
-    return err;
+        err = time_one(trial, &times[i < 0 ? 0 : i]);
+    return err ? err : rounds_median(trial->plan->world, times, (size_t)rounds, us);
 }
 
 /* The value of one figure of the cost with which the simulation takes `us`; 0 if it takes longer

@@ -216,8 +216,9 @@ static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
 static const char doc[] =
     "Time the operation over sizes, out of place and in place, as nccl-tests shows it.\v"
     "Without a launcher it starts its own ranks (2, or --ranks). Each size is checked on every "
-    "rank before it is timed. The time of an iteration is that of the slowest rank, from "
-    "behind a barrier. size is that of the whole vector (allgather, reducescatter: of all ranks' "
+    "rank before it is timed. The time of an iteration is that from when the last rank leaves "
+    "the barrier before it until the last has done; on several hosts that of the slowest rank. "
+    "size is that of the whole vector (allgather, reducescatter: of all ranks' "
     "blocks), algbw is size / time, busbw is algbw * 2(n-1)/n for allreduce, (n-1)/n for allgather "
     "and reducescatter, GB is 1e9 bytes. wire alone is the price of the schedule: its steps on the "
     "wire that is imposed (--wire), else on alpha, g and beta measured beforehand. predicted adds "

@@ -39,8 +39,8 @@ struct collective_trial {
 /* Run once with values whose sums are exact: how many elements, over all ranks, are not what they
  * must be. Collective, like all here; the same answer on all ranks. */
 int collective_check(const struct collective_trial *trial, uint64_t *wrong);
-/* Median over `iterations` of the time that the slowest rank took, after `warmup` that do not
- * count; an untimed barrier stands before each. */
+/* Median over `iterations` of the time from when the last rank begins until the last has done
+ * (rounds.h), after `warmup` that do not count; an untimed barrier stands before each. */
 int collective_time(const struct collective_trial *trial, uint32_t warmup, uint32_t iterations,
                     double *us);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A collective checked and timed. */
 #include "collectives/element.h"
+#include "collectives/rounds.h"
 #include "tools/collective.h"
 
 #include <errno.h>
@@ -108,31 +109,19 @@ int collective_check(const struct collective_trial *trial, uint64_t *wrong)
 /* ---- timing -------------------------------------------------------------------------------------
  */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t n)
-{
-    qsort(values, n, sizeof *values, compare);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static int time_own(const struct collective_trial *trial, uint32_t warmup, uint32_t iterations,
-                    double *us)
+                    struct round_time *times)
 {
     for (uint32_t i = 0; i < warmup + iterations; i++) {
+        struct round_time *time = &times[i < warmup ? 0 : i - warmup];
         int err = sstar_fast_barrier(trial->world);
         if (err)
             return err;
-        uint64_t begin = sstar_now_ns(trial->world);
+        time->begin_ns = sstar_now_ns(trial->world);
         err = run(trial);
         if (err)
             return err;
-        if (i >= warmup)
-            us[i - warmup] = (double)(sstar_now_ns(trial->world) - begin) / 1e3;
+        time->end_ns = sstar_now_ns(trial->world);
     }
     return 0;
 }
@@ -140,22 +129,15 @@ static int time_own(const struct collective_trial *trial, uint32_t warmup, uint3
 int collective_time(const struct collective_trial *trial, uint32_t warmup, uint32_t iterations,
                     double *us)
 {
-    size_t size = (size_t)sstar_size(trial->world), n = iterations;
-    double *mine = calloc(n * (size + 1), sizeof *mine), *all = mine + n;
-    if (!mine)
+    struct round_time *times = calloc(iterations, sizeof *times);
+    if (!times)
         return -ENOMEM;
     /* In place, results would grow without end: let the values be zeros. */
     struct buffers b = buffers_of(trial);
     memset(b.send, 0, b.send_count * sstar_type_bytes(trial->type));
-    int err = time_own(trial, warmup, iterations, mine);
+    int err = time_own(trial, warmup, iterations, times);
     if (!err)
-        err = sstar_allgather(trial->world, mine, n * sizeof *mine, all);
-    for (size_t i = 0; !err && i < n; i++)
-        for (size_t rank = 0; rank < size; rank++)
-            if (all[rank * n + i] > mine[i])
-                mine[i] = all[rank * n + i];
-    if (!err)
-        *us = median(mine, iterations);
-    free(mine);
+        err = rounds_median(trial->world, times, iterations, us);
+    free(times);
     return err;
 }
