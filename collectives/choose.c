@@ -93,6 +93,27 @@ struct prices {
     size_t steps_left;
 };
 
+static struct sstar_cost wire_of(const struct sstar_cost *cost)
+{
+    return (struct sstar_cost){
+        .alpha_us = cost->alpha_us, .gap_us = cost->gap_us, .beta_gbps = cost->beta_gbps};
+}
+
+/* Ranks that take time may by chance put messages into a better order, which no real ranks will do
+ * all the time: a price is never less than the wire's. */
+static int play(const struct schedule_shape *shape, const struct simulate_attr *attr, double *us)
+{
+    struct simulate_attr alone = *attr;
+    double wire_us = 0;
+    alone.cost = wire_of(&attr->cost);
+    int err = simulate_schedule(shape, attr, us);
+    if (!err)
+        err = simulate_schedule(shape, &alone, &wire_us);
+    if (!err)
+        *us = fmax(*us, wire_us);
+    return err;
+}
+
 /* The best slices for a vector of `bytes`, none of which is larger than with the larger ones. */
 static int price_point(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
                        const struct sstar_cost *cost, int point, struct prices *prices)
@@ -102,7 +123,8 @@ static int price_point(const struct sstar_collective *plan, enum sstar_algorithm
     struct simulate_attr attr = plan_simulation(plan, cost, ELEMENT_BYTES);
     double best = 0;
     uint32_t chosen = plan->slot_bytes;
-    for (uint32_t slice = plan->slot_bytes; slice >= LEAST_SLICE; slice /= 2) {
+    int in_vain = 0;
+    for (uint32_t slice = plan->slot_bytes; slice >= LEAST_SLICE && in_vain < 3; slice /= 2) {
         if (slice >= 2 * bytes && slice > 2 * LEAST_SLICE)
             continue;
         struct plan_choice choice = {algorithm, slice};
@@ -111,14 +133,16 @@ static int price_point(const struct sstar_collective *plan, enum sstar_algorithm
         attr.most_steps = prices->steps_left < MOST_STEPS ? prices->steps_left : MOST_STEPS;
         size_t steps = 0;
         attr.steps = &steps;
-        int err = simulate_schedule(&shape, &attr, &us);
+        int err = play(&shape, &attr, &us);
         prices->steps_left -= steps < prices->steps_left ? steps : prices->steps_left;
         if (err == -E2BIG)
             break;
         if (err)
             return err;
+        in_vain++;
         if (best > 0 && us >= best * LEAST_GAIN)
-            break;
+            continue; /* the same slices, perhaps: a block may be smaller than both */
+        in_vain = 0;
         best = us;
         chosen = slice;
         if (plan->slice_given)
@@ -277,17 +301,18 @@ static int price_of(const struct sstar_collective *plan, struct plan_choice choi
 {
     struct schedule_shape shape = plan_shape_of(plan, choice, count, element_bytes);
     struct simulate_attr attr = plan_simulation(plan, cost, element_bytes);
-    struct simulate_parts parts;
-    double wire_us;
+    struct simulate_attr alone = attr;
+    struct simulate_parts parts, wire;
+    alone.cost = wire_of(cost);
     int err = simulate_parts(&shape, &attr, &parts);
-    attr.cost = (struct sstar_cost){
-        .alpha_us = cost->alpha_us, .gap_us = cost->gap_us, .beta_gbps = cost->beta_gbps};
     if (!err)
-        err = simulate_schedule(&shape, &attr, &wire_us);
+        err = simulate_parts(&shape, &alone, &wire);
     if (err)
         return report_set(&plan->world->report, err, "%s: no price: %s",
                           sstar_operation_name(plan->operation), strerror(-err));
-    *price = (struct sstar_price){shape.algorithm, parts.us,      wire_us,      parts.alpha_us,
+    if (parts.us < wire.us) /* see play */
+        parts = wire;
+    *price = (struct sstar_price){shape.algorithm, parts.us,      wire.us,      parts.alpha_us,
                                   parts.gap_us,    parts.beta_us, parts.work_us};
     return 0;
 }

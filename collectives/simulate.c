@@ -58,7 +58,7 @@ struct simulation {
     struct sim_link *links;
     int n_links, links_size;
     struct sim_rank *ranks;
-    int *awake, n_awake;
+    int *awake, first_awake, n_awake;
     struct event *heap;
     size_t heap_used, heap_size;
     uint64_t events;
@@ -122,7 +122,7 @@ static void wake(struct simulation *s, int rank)
     if (s->ranks[rank].is_awake)
         return;
     s->ranks[rank].is_awake = true;
-    s->awake[s->n_awake++] = rank;
+    s->awake[(s->first_awake + s->n_awake++) % s->map->size] = rank; /* at most each once */
 }
 
 static void wake_node(struct simulation *s, int rank)
@@ -346,7 +346,9 @@ static void move_on(struct simulation *s, int rank)
 static void move_ranks_on(struct simulation *s)
 {
     while (s->n_awake) {
-        int rank = s->awake[--s->n_awake];
+        int rank = s->awake[s->first_awake];
+        s->first_awake = (s->first_awake + 1) % s->map->size;
+        s->n_awake--;
         s->ranks[rank].is_awake = false;
         move_on(s, rank);
     }
