@@ -140,3 +140,41 @@ double element_reduced(int size, size_t i, uint64_t salt, enum sstar_type type, 
     }
     return op == SSTAR_AVG ? average(right, size, type) : right;
 }
+
+struct element_layout element_layout(const struct element_case *it, int rank)
+{
+    size_t n = (size_t)it->size, count = it->count;
+    size_t own = it->in_place ? (size_t)rank * count : 0;
+    struct element_layout all = {0, count, 0, count};
+    switch (it->operation) {
+    case SSTAR_REDUCE_SCATTER:
+        return (struct element_layout){0, n * count, own, count};
+    case SSTAR_ALL_GATHER:
+        return (struct element_layout){own, count, 0, n * count};
+    case SSTAR_BROADCAST:
+        all.send_count = rank == it->root ? count : 0;
+        return all;
+    case SSTAR_REDUCE:
+        all.recv_count = rank == it->root ? count : 0;
+        return all;
+    default:
+        return all;
+    }
+}
+
+double element_expected(const struct element_case *it, int rank, size_t i)
+{
+    switch (it->operation) {
+    case SSTAR_BROADCAST:
+        return element_of_rank(it->root, it->size, i, it->salt, it->type, it->op);
+    case SSTAR_ALL_GATHER:
+        return element_of_rank((int)(i / it->count), it->size, i % it->count, it->salt, it->type,
+                               it->op);
+    case SSTAR_REDUCE_SCATTER:
+        i += (size_t)rank * it->count;
+        break;
+    default:
+        break;
+    }
+    return element_reduced(it->size, i, it->salt, it->type, it->op);
+}

@@ -11,60 +11,25 @@
 /* ---- checking -----------------------------------------------------------------------------------
  */
 
-static double value_of(const struct collective_trial *trial, int rank, size_t i)
+static struct element_case case_of(const struct collective_trial *trial)
 {
-    return element_of_rank(rank, sstar_size(trial->world), i, trial->seed, trial->type, trial->op);
+    return (struct element_case){
+        trial->operation, sstar_size(trial->world), trial->root, trial->count, trial->type,
+        trial->op,        trial->in_place,          trial->seed};
 }
 
-/* Element i of our result. */
-static double right_value(const struct collective_trial *trial, size_t i)
-{
-    int size = sstar_size(trial->world);
-    switch (trial->operation) {
-    case SSTAR_BROADCAST:
-        return value_of(trial, trial->root, i);
-    case SSTAR_ALL_GATHER:
-        return value_of(trial, (int)(i / trial->count), i % trial->count);
-    case SSTAR_REDUCE_SCATTER:
-        i += (size_t)sstar_rank(trial->world) * trial->count;
-        break;
-    default:
-        break;
-    }
-    return element_reduced(size, i, trial->seed, trial->type, trial->op);
-}
-
-/* What the operation is given: memory, and how many elements of it. */
+/* What the operation is given. */
 struct buffers {
     char *send, *recv;
-    size_t send_count, recv_count;
+    struct element_layout layout;
 };
 static struct buffers buffers_of(const struct collective_trial *trial)
 {
-    size_t n = (size_t)sstar_size(trial->world), rank = (size_t)sstar_rank(trial->world);
-    size_t own = rank * trial->count * sstar_type_bytes(trial->type);
-    bool is_root = sstar_rank(trial->world) == trial->root;
-    struct buffers b = {trial->in_place ? trial->recv : trial->send, trial->recv, trial->count,
-                        trial->count};
-    switch (trial->operation) {
-    case SSTAR_REDUCE_SCATTER:
-        b.send_count *= n;
-        b.recv += trial->in_place ? own : 0;
-        break;
-    case SSTAR_ALL_GATHER:
-        b.recv_count *= n;
-        b.send += trial->in_place ? own : 0;
-        break;
-    case SSTAR_BROADCAST:
-        b.send_count *= is_root;
-        break;
-    case SSTAR_REDUCE:
-        b.recv_count *= is_root;
-        break;
-    default:
-        break;
-    }
-    return b;
+    struct element_case it = case_of(trial);
+    struct element_layout layout = element_layout(&it, sstar_rank(trial->world));
+    size_t bytes = sstar_type_bytes(trial->type);
+    char *send = trial->in_place ? trial->recv : trial->send, *recv = trial->recv;
+    return (struct buffers){send + layout.send_at * bytes, recv + layout.recv_at * bytes, layout};
 }
 
 static int run(const struct collective_trial *trial)
@@ -90,16 +55,19 @@ static int sum_over_ranks(struct sstar_world *world, uint64_t mine, uint64_t *su
 int collective_check(const struct collective_trial *trial, uint64_t *wrong)
 {
     struct buffers b = buffers_of(trial);
+    struct element_case it = case_of(trial);
+    int rank = sstar_rank(trial->world);
     if (!trial->in_place) /* what is not written is seen */
-        memset(b.recv, 0xff, b.recv_count * sstar_type_bytes(trial->type));
-    for (size_t i = 0; i < b.send_count; i++)
-        element_set(b.send, i, trial->type, value_of(trial, sstar_rank(trial->world), i));
+        memset(b.recv, 0xff, b.layout.recv_count * sstar_type_bytes(trial->type));
+    for (size_t i = 0; i < b.layout.send_count; i++)
+        element_set(b.send, i, trial->type,
+                    element_of_rank(rank, it.size, i, it.salt, it.type, it.op));
     int err = run(trial);
     if (err)
         return err;
     uint64_t mine = 0, sum = 0;
-    for (size_t i = 0; i < b.recv_count; i++)
-        mine += element_get(b.recv, i, trial->type) != right_value(trial, i);
+    for (size_t i = 0; i < b.layout.recv_count; i++)
+        mine += element_get(b.recv, i, trial->type) != element_expected(&it, rank, i);
     err = sum_over_ranks(trial->world, mine, &sum);
     if (!err)
         *wrong = sum;
@@ -134,7 +102,7 @@ int collective_time(const struct collective_trial *trial, uint32_t warmup, uint3
         return -ENOMEM;
     /* In place, results would grow without end: let the values be zeros. */
     struct buffers b = buffers_of(trial);
-    memset(b.send, 0, b.send_count * sstar_type_bytes(trial->type));
+    memset(b.send, 0, b.layout.send_count * sstar_type_bytes(trial->type));
     int err = time_own(trial, warmup, iterations, times);
     if (!err)
         err = rounds_median(trial->world, times, iterations, us);
