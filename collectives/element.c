@@ -157,6 +157,8 @@ struct element_layout element_layout(const struct element_case *it, int rank)
     case SSTAR_REDUCE:
         all.recv_count = rank == it->root ? count : 0;
         return all;
+    case SSTAR_BARRIER:
+        return (struct element_layout){0};
     default:
         return all;
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# sstar allreduce from outside: its arguments, its record, no wrong value. No time is compared.
+# sstar allreduce and its kin from outside: arguments, record, no wrong value. No time is compared.
 set -u
 sstar=$1
 work=$(mktemp -d)
@@ -59,6 +59,32 @@ grep -q '^# hierarchical-ring predicted on alpha .* o .* us, gamma .* node [0-9]
 measure 8 --ranks 4 --ranks-per-node 2 -b 1000 -e 3000 -i 2000 --wire 20,2,1 --slice 512 --algorithm ring,hierarchical
 grep -q '"device": "softnic-shaped"' "$work/record.json" || fail "the device class is not said"
 measure 4 --ranks 2 --ranks-per-node 1 --qp 8 --port-per-rank -b 64K -e 256K
+
+# The other operations: the same program, the columns of their own sizes.
+kin() { # OPERATION ROWS ARGUMENT...
+    local operation=$1 rows=$2 got
+    shift 2
+    rm -f "$work/record.json"
+    timeout 120 "$sstar" "$operation" -n 2 -w 1 --json "$work/record.json" "$@" >"$work/output" 2>&1 ||
+        fail "$operation $*: $(cat "$work/output")"
+    got=$(grep -c '"wrong": 0' "$work/record.json")
+    [ "$got" -eq "$rows" ] || fail "$operation $*: $got rows without a wrong value where $rows are due"
+}
+kin reducescatter 4 --ranks 3 --ranks-per-node 1 -b 1200 -e 1200 --algorithm all
+kin allgather 4 --ranks 3 --ranks-per-node 2 -b 1200 -e 1200 --algorithm all
+kin broadcast 6 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 2 --algorithm all
+kin reduce 6 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 1 --algorithm all -d int16
+kin barrier 2 --ranks 4 --ranks-per-node 2
+timeout 60 "$sstar" broadcast --algorithm halving >"$work/output" 2>&1
+[ $? -eq 2 ] || fail "broadcast by halving did not exit with 2"
+grep -q 'broadcast cannot be done by halving' "$work/output" || fail "broadcast by halving: $(cat "$work/output")"
+timeout 60 "$sstar" reduce --ranks 2 --root 2 >"$work/output" 2>&1
+[ $? -eq 1 ] || fail "reduce to a root that is not there did not exit with 1"
+
+# --explain: each algorithm at each size, and from where on auto takes what.
+kin allreduce 40 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 --explain
+[ "$(grep -c ' auto$' "$work/output")" -eq 2 ] || fail "explain: $(cat "$work/output")"
+grep -q '^# auto takes: [a-z-]* from 64 B' "$work/output" || fail "explain names no crossover: $(cat "$work/output")"
 
 "$sstar" allreduce -b 8 -e 8 -n 1 --json "$work/none/x.json" >"$work/output" 2>&1 &&
     fail "a record that cannot be written is no failure"
