@@ -20,7 +20,8 @@ enum {
     LEAST_ROUNDS = 7, /* and the median counts */
     MOST_ROUNDS = 51,
     WARM_ROUNDS = 2,
-    LONG_BYTES = 256 * 1024, /* a vector by which gamma is measured */
+    LONG_BYTES = 64 * 1024, /* a vector by which gamma is measured, in whole messages: what slices
+                               gain by overtaking one another is not gamma */
     HALVINGS = 40,
 };
 #define ROUNDS_US 20e3 /* to be spent on the rounds of one vector, if the wire is fast enough */
@@ -131,10 +132,8 @@ static int measure_algorithm(struct trial *trial, enum sstar_algorithm algorithm
     for (int i = 0; i < (plan->operation == SSTAR_BARRIER ? 1 : 2) && !err; i++) {
         double us = 0;
         int rounds = 0;
-        trial->shape = plan_shape_of(plan, (struct plan_choice){algorithm, PLAN_DEFAULT_SLICE},
+        trial->shape = plan_shape_of(plan, (struct plan_choice){algorithm, plan->slot_bytes},
                                      count_of(plan, sizes[i]), sizeof(float));
-        if (trial->shape.slice_elements * sizeof(float) > plan->slot_bytes)
-            trial->shape.slice_elements = plan->slot_bytes / sizeof(float);
         err = rounds_for(trial, cost, &rounds);
         if (!err)
             err = median_of(trial, rounds, &us);
