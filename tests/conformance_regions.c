@@ -2,19 +2,23 @@
 /* Regions whose addresses begin elsewhere than their memory, and regions that are changed. */
 #include "tests/conformance.h"
 
-#define IOVA 0x700000001000ull
+/* Another address for it, at the same place of a page, as devices that translate by pages need. */
+static uint64_t iova_of(const uint8_t *memory)
+{
+    return 0x700000001000ull + (uintptr_t)memory % 4096;
+}
 
-/* b's memory under a key of its own, which names it from IOVA on. */
+/* b's memory under a key of its own, which names it elsewhere. */
 static struct address elsewhere(struct trial *t)
 {
-    struct ibv_mr *mr =
-        t->verbs->reg_mr_iova(t->b.pd, t->b.memory, t->b.bytes, IOVA, t->b.options.access);
+    struct ibv_mr *mr = t->verbs->reg_mr_iova(t->b.pd, t->b.memory, t->b.bytes,
+                                              iova_of(t->b.memory), t->b.options.access);
     if (!mr && (errno == EOPNOTSUPP || errno == ENOSYS))
         trial_skip(t, "the device does not register memory at another address");
     expect(t, mr, "reg_mr_iova: %s", strerror(errno));
     trial_track(t, MR, mr, 0);
     struct address address = t->b.address;
-    address.memory = IOVA;
+    address.memory = iova_of(t->b.memory);
     address.rkey = mr->rkey;
     return address;
 }
@@ -59,8 +63,8 @@ static void an_atomic_by_another_address(struct trial *t)
 static void pieces_by_another_address(struct trial *t)
 {
     trial_connect(t, NULL);
-    struct ibv_mr *mr =
-        t->verbs->reg_mr_iova(t->a.pd, t->a.memory, t->a.bytes, IOVA, t->a.options.access);
+    struct ibv_mr *mr = t->verbs->reg_mr_iova(t->a.pd, t->a.memory, t->a.bytes,
+                                              iova_of(t->a.memory), t->a.options.access);
     struct address there = elsewhere(t); /* or skips */
     expect(t, mr, "reg_mr_iova: %s", strerror(errno));
     trial_track(t, MR, mr, 0);
@@ -70,8 +74,8 @@ static void pieces_by_another_address(struct trial *t)
     (void)there;
     payload(t, &t->a, 0, 200);
     work_make(t, &w, IBV_WR_RDMA_WRITE_WITH_IMM, &t->a, 0, &t->b.address, 512, 120);
-    w.sge[0] = (struct ibv_sge){IOVA, 120, mr->lkey};
-    w.sge[1] = (struct ibv_sge){IOVA + 120, 80, mr->lkey};
+    w.sge[0] = (struct ibv_sge){iova_of(t->a.memory), 120, mr->lkey};
+    w.sge[1] = (struct ibv_sge){iova_of(t->a.memory) + 120, 80, mr->lkey};
     w.wr.num_sge = 2;
     post(t, &t->a, &w);
     expect_received(t, &t->b, &r, IBV_WC_SUCCESS);

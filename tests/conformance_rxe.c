@@ -91,5 +91,6 @@ const struct exception rxe_exceptions[] = {
     HANGS("SRQ: the last WQE of a broken queue pair", "no asynchronous event", EVENTS),
     FAILS("CQ ex: an unknown attribute is refused", "ibv_start_poll: 2",
           "the attributes of a poll are not looked at"),
+    FAILS("a region of a batch may go", "status: 2", LOCAL),
     {.check = NULL},
 };

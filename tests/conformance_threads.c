@@ -121,18 +121,23 @@ static void more_pair(struct trial *t, struct side *near, struct side *far)
     bring(t, far, &near->address, IBV_QPS_RTS);
 }
 
-/* Of the shared receive queue, where there is one: what was taken is given back. */
-static uint64_t take_receives(struct trial *t)
+/* Each receive of the shared queue has its own place in b's memory, and that for its wr_id. */
+static void give_place(struct trial *t, uint64_t place)
+{
+    struct receive r;
+    receive_make(t, &r, &t->b, 4096 + place * 64, 64);
+    r.wr.wr_id = place;
+    post_receive(t, &t->b, &r);
+}
+
+/* Where there is a shared receive queue: what was taken is given back. */
+static void take_receives(struct trial *t)
 {
     struct ibv_wc wc;
-    uint64_t taken = 0;
     while (t->b.srq && t->verbs->poll_cq(t->b.recv_cq, 1, &wc) == 1) {
-        struct receive r;
         expect_equal(t, wc.status, IBV_WC_SUCCESS, "status of a receive");
-        give_receive(t, &r, 4096, 64);
-        taken++;
+        give_place(t, wc.wr_id);
     }
-    return taken;
 }
 
 /* Polls the CQ that two workers share; answers how many completions were lost or out of order. */
@@ -182,13 +187,12 @@ static void two_threads_one_shared_receive_queue(struct trial *t)
     o.srq_wr = 32;
     trial_connect(t, &o);
     struct side near[2], far[2];
-    struct receive r;
     for (int i = 0; i < 2; i++) {
         more_pair(t, &near[i], &far[i]);
         near[i].ah = t->a.ah;
     }
-    for (int i = 0; i < 32; i++)
-        give_receive(t, &r, 4096, 64);
+    for (uint64_t i = 0; i < 32; i++)
+        give_place(t, i);
     struct worker w[2] = {worker_on(t, &near[0], &far[0].address, 0),
                           worker_on(t, &near[1], &far[1].address, 1024)};
     start(t, &w[0], post_all);
