@@ -339,12 +339,18 @@ static int body_allreduce(struct sstar_world *world, void *arg)
     CHECK(numbers != NULL);
     for (int i = 0; i < COUNT; i++)
         numbers[i] = (float)(sstar_rank(world) + 1);
-    CHECK(sstar_allreduce(world, numbers, numbers, COUNT, SSTAR_FLOAT32, SSTAR_SUM) == 0);
+    struct sstar_collective *plan;
+    CHECK(sstar_collective_open(world,
+                                &(struct sstar_collective_attr){.operation = SSTAR_ALL_REDUCE,
+                                                                .algorithm = SSTAR_RING},
+                                &plan) == 0);
+    CHECK(sstar_collective_run(plan, numbers, numbers, COUNT, SSTAR_FLOAT32, SSTAR_SUM) == 0);
     for (int i = 0; i < COUNT; i++)
         CHECK(numbers[i] == 10);
     free(numbers);
     CHECK(sstar_fast_barrier(world) == 0);
     sstar_counters_read(world, &counters[sstar_rank(world)]);
+    sstar_collective_close(plan);
     return 0;
 }
 

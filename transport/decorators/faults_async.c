@@ -112,6 +112,20 @@ static bool take_ours(struct faults *f, struct ibv_async_event *event)
     return e != NULL;
 }
 
+void faults_own_fd(struct faults *f)
+{
+    pthread_mutex_lock(&f->async_lock);
+    if (f->epoll_fd >= 0)
+        f->context->async_fd = f->inner_fd;
+}
+
+void faults_our_fd(struct faults *f)
+{
+    if (f->epoll_fd >= 0)
+        f->context->async_fd = f->epoll_fd;
+    pthread_mutex_unlock(&f->async_lock);
+}
+
 int faults_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
     struct faults *f = faults_of(context);
@@ -120,11 +134,9 @@ int faults_get_async_event(struct ibv_context *context, struct ibv_async_event *
     for (;;) {
         if (take_ours(f, event))
             return 0;
-        pthread_mutex_lock(&f->async_lock);
-        context->async_fd = f->inner_fd;
+        faults_own_fd(f);
         int err = f->inner->get_async_event(context, event), why = errno;
-        context->async_fd = f->epoll_fd;
-        pthread_mutex_unlock(&f->async_lock);
+        faults_our_fd(f);
         bool blocks = (fcntl(f->epoll_fd, F_GETFL) & O_NONBLOCK) == 0;
         errno = why;
         if (err == 0 || !blocks || why != EAGAIN)

@@ -202,7 +202,7 @@ void faults_discard(struct faults *f, struct fault_qp *q)
     }
     for (struct held **at = &f->condemned; *at;) {
         struct held *h = *at;
-        if (h->wr.wr_id == (uintptr_t)h && h->release_ns == q->qp->qp_num) {
+        if (h->wr.wr_id == (uintptr_t)h && h->release_ns == q->qp_num) {
             *at = h->next;
             free(h);
         } else {

@@ -30,6 +30,7 @@ struct builder;
 struct fault_qp {
     struct fault_qp *next;
     struct ibv_qp *qp;
+    uint32_t qp_num;       /* of qp, which may be gone */
     uint64_t number;       /* in order of making */
     struct ibv_qp_cap cap; /* as granted */
     struct held *first, *last;
@@ -188,6 +189,9 @@ int faults_cq_add(struct faults *f, struct ibv_cq *cq, struct ibv_cq_ex *ex);
 void faults_cq_remove(struct faults *f, struct ibv_cq *cq);
 
 /* faults_async.c */
+/* The kernel is told async_fd when objects are made: around that the device has its own back. */
+void faults_own_fd(struct faults *f);
+void faults_our_fd(struct faults *f);
 int faults_async_open(struct faults *f);
 void faults_async_close(struct faults *f);
 void faults_async_raise(struct faults *f, enum ibv_event_type type, struct ibv_qp *qp);

@@ -112,7 +112,12 @@ static struct ibv_ah *create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, st
 static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
     struct faults *f = faults_of(pd->context);
-    return fails_with_errno(f, FAULT_CALL_CREATE_SRQ) ? NULL : f->inner->create_srq(pd, attr);
+    if (fails_with_errno(f, FAULT_CALL_CREATE_SRQ))
+        return NULL;
+    faults_own_fd(f);
+    struct ibv_srq *srq = f->inner->create_srq(pd, attr);
+    faults_our_fd(f);
+    return srq;
 }
 
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
@@ -129,7 +134,9 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_c
     struct faults *f = faults_of(context);
     if (fails_with_errno(f, FAULT_CALL_CREATE_CQ))
         return NULL;
+    faults_own_fd(f);
     struct ibv_cq *cq = f->inner->create_cq(context, cqe, cq_context, channel, comp_vector);
+    faults_our_fd(f);
     if (cq && faults_cq_add(f, cq, NULL) != 0) {
         f->inner->destroy_cq(cq);
         errno = ENOMEM;
@@ -147,7 +154,9 @@ struct ibv_cq_ex *faults_create_cq_ex(struct ibv_context *context, struct ibv_cq
         errno = EOPNOTSUPP;
         return NULL;
     }
+    faults_own_fd(f);
     struct ibv_cq_ex *cq = f->create_cq_ex(context, attr);
+    faults_our_fd(f);
     if (cq && faults_cq_add(f, ibv_cq_ex_to_cq(cq), cq) != 0) {
         f->inner->destroy_cq(ibv_cq_ex_to_cq(cq));
         errno = ENOMEM;
@@ -180,6 +189,7 @@ static struct ibv_qp *adopt(struct faults *f, struct ibv_qp *qp, const struct ib
         return NULL;
     }
     q->qp = qp;
+    q->qp_num = qp->qp_num;
     q->cap = *cap;
     q->builder = builder;
     pthread_mutex_init(&q->building, NULL);
@@ -200,7 +210,9 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
     struct faults *f = faults_of(pd->context);
     if (fails_with_errno(f, FAULT_CALL_CREATE_QP))
         return NULL;
+    faults_own_fd(f);
     struct ibv_qp *qp = f->inner->create_qp(pd, attr);
+    faults_our_fd(f);
     return qp ? adopt(f, qp, &attr->cap, false) : NULL;
 }
 
@@ -211,12 +223,14 @@ struct ibv_qp *faults_create_qp_ex(struct ibv_context *context, struct ibv_qp_in
         return NULL;
     bool wr_calls = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     struct ibv_qp *qp = NULL;
+    faults_own_fd(f);
     if (attr->comp_mask == IBV_QP_INIT_ATTR_PD)
         qp = f->inner->create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
     else if (f->create_qp_ex)
         qp = f->create_qp_ex(context, attr);
     else
         errno = EOPNOTSUPP;
+    faults_our_fd(f);
     return qp ? adopt(f, qp, &attr->cap, wr_calls) : NULL;
 }
 
