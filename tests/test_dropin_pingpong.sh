@@ -17,6 +17,7 @@ done
 rc -N           # ibv_wr_*
 rc -t           # ibv_create_cq_ex, with the time of each completion
 rc -N -e -s 65536 -r 16
+rc -o           # memory paged on demand
 rc -g 1 -m 4096 # by the IPv4 GID
 softnic_options=(--ports 2)
 rc -d softnic1

@@ -42,11 +42,10 @@ int softnic_dealloc_pd(struct ibv_pd *base)
 static int check_access(int access)
 {
     const int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
+                      IBV_ACCESS_OPTIONAL_RANGE;
     if ((access & ~known) != 0)
-        return (access & (IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND)) != 0
-                   ? EOPNOTSUPP
-                   : EINVAL;
+        return (access & (IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED)) != 0 ? EOPNOTSUPP : EINVAL;
     if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 &&
         (access & IBV_ACCESS_LOCAL_WRITE) == 0)
         return EINVAL;
@@ -121,7 +120,9 @@ static int find_backing(struct ctx *ctx, struct region *r)
 {
     bool write = (r->access & IBV_ACCESS_LOCAL_WRITE) != 0;
     int err = nic_backing_find(ctx, r->addr, r->length, write, &r->share, &r->offset);
-    if (err != 0 || r->share != NULL || !ctx->share_pages)
+    /* What is paged on demand may be mapped anew while it is registered. */
+    if (err != 0 || r->share != NULL || !ctx->share_pages ||
+        (r->access & IBV_ACCESS_ON_DEMAND) != 0)
         return err;
     uint8_t *addr = r->addr;
     uint16_t head = -(uintptr_t)addr % PAGE, tail = (uintptr_t)(addr + r->length) % PAGE;

@@ -6,6 +6,10 @@
 #include <string.h>
 
 enum { GIDS = 2, DEFAULT_PKEY = 0xffff };
+enum {
+    ODP_ALL = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+              IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV,
+};
 
 int softnic_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
 {
@@ -44,6 +48,12 @@ int nic_query_device_ex(struct ibv_context *context, const struct ibv_query_devi
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = 1000000, /* kHz: completion times are in nanoseconds */
         .phys_port_cnt_ex = 1,
+        /* Nothing is ever pinned: pages are looked up when they are needed. */
+        .odp_caps.general_caps = IBV_ODP_SUPPORT,
+        .odp_caps.per_transport_caps.rc_odp_caps = ODP_ALL,
+        .odp_caps.per_transport_caps.uc_odp_caps =
+            IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE,
+        .odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV,
     };
     if ((input != NULL && input->comp_mask != 0) || size < sizeof whole.orig_attr)
         return EINVAL;
