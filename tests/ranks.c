@@ -194,6 +194,7 @@ int use_plain_device(struct sstar_world *world)
     plain = *device->verbs;
     plain.create_qp_ex = refuse_create_qp_ex;
     device->verbs = &plain;
+    device->part_bytes = 64;
     return 0;
 }
 

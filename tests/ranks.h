@@ -39,7 +39,7 @@ void ranks_expect_both(struct ranks ranks);
 extern const struct sstar_wire ranks_shaped;
 /* Whether the device under test has one; a world that wants one where there is none is not run. */
 bool ranks_can_shape(void);
-/* From now on the device of this world lacks ibv_wr_*. */
+/* From now on the device of this world lacks ibv_wr_* and takes at most 64 bytes in one request. */
 int use_plain_device(struct sstar_world *world);
 
 /* Random numbers with a seed: xorshift64*. */

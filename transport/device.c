@@ -214,6 +214,7 @@ static int device_query(struct sstar_world *world, struct device *device)
                                                                     : IBV_LINK_LAYER_INFINIBAND;
     device->mtu = port.active_mtu;
     device->lid = port.lid;
+    device->part_bytes = device->part_packets * (128u << port.active_mtu);
     device->coherent_atomics |= device->attr.atomic_cap == IBV_ATOMIC_GLOB;
     err = gid_pick(world, device, port.gid_tbl_len);
     if (err)

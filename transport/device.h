@@ -28,7 +28,9 @@ struct device {
     union ibv_gid gid;
     struct gid_entry gids[GID_USABLE]; /* what links choose from, best first */
     int n_gids;
-    uint8_t ack_timeout; /* an answer is missing after 4.096 us * 2^this */
+    uint8_t ack_timeout;   /* an answer is missing after 4.096 us * 2^this */
+    uint32_t part_packets; /* of one write or read at most, and the same in bytes; 0: any number */
+    uint32_t part_bytes;
     uint32_t max_inline; /* bytes that a queue pair of ours takes inline */
     enum ordering gives; /* the order in which bytes land */
     enum arrival arrival;

@@ -35,29 +35,31 @@ static uint32_t nic_credits(const struct sstar_link *link)
     if (credit < link->credited)
         credit = link->credited;
     uint32_t credits = link->slots - (uint32_t)(link->sent - credit);
+    uint32_t parts = rc_parts(link->links->device, link->stride);
     for (uint32_t i = 0; i < link->data_qps; i++) {
         const struct rc_qp *q = &link->qps[i];
-        uint32_t places = (q->depth - (q->posted + q->is_held - q->completed)) * link->data_qps;
+        uint32_t places =
+            (q->depth - (q->posted + q->is_held - q->completed)) / parts * link->data_qps;
         if (places < credits)
             credits = places;
     }
     return credits;
 }
 
-static int message_place(struct sstar_link *link)
+static int message_place(struct sstar_link *link, size_t bytes)
 {
+    uint32_t parts = rc_parts(link->links->device, bytes + LINK_TRAILER_BYTES);
     if (link->sent - link->credited >= link->slots) {
         credit_look(link);
         if (link->sent - link->credited >= link->slots)
             return stall(link);
     }
-    return rc_place(&link->qps[link->next_message_qp], 1) ? 0 : stall(link);
+    return rc_place(&link->qps[link->next_message_qp], parts) ? 0 : stall(link);
 }
 
 static int nic_reserve(struct sstar_link *link, size_t bytes, void **payload)
 {
-    (void)bytes;
-    int err = message_place(link);
+    int err = message_place(link, bytes);
     if (!err)
         *payload = staging_slot(link);
     return err;
@@ -120,7 +122,7 @@ static int nic_commit(struct sstar_link *link, size_t bytes, int flags, uint64_t
 static int nic_send(struct sstar_link *link, const struct piece *pieces, int n, size_t bytes,
                     int flags, uint64_t *ticket)
 {
-    int err = message_place(link);
+    int err = message_place(link, bytes);
     if (err)
         return err;
     if (link->tickets - link->tickets_done > link->ticket_mask)
@@ -226,7 +228,8 @@ static void signal_build(struct sstar_link *link, uint32_t qp, uint64_t ticket,
 static int one_sided_place(struct sstar_link *link, const struct one_sided *op)
 {
     const struct rc_qp *q = &link->qps[link->next_put_qp];
-    if (link->puts_under_way >= link->puts || !rc_place(q, 2) ||
+    if (link->puts_under_way >= link->puts ||
+        !rc_place(q, 1 + rc_parts(link->links->device, op->bytes)) ||
         link->tickets - link->tickets_done > link->ticket_mask)
         return stall(link);
     /* A signal takes a receive of the peer, which it must have posted again. */

@@ -164,7 +164,8 @@ static void build_held(struct sstar_link *link, struct rc_qp *q, bool last)
     build(link, q, &q->held, last);
 }
 
-void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow)
+static void build_one(struct sstar_link *link, uint32_t qp, const struct rc_op *op,
+                      enum rc_follow follow)
 {
     struct rc_qp *q = &link->qps[qp];
     build_held(link, q, false);
@@ -177,6 +178,51 @@ void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum
     }
     link->pending |= 1u << qp;
     link->links->any_pending = true;
+}
+
+/* Bytes offset .. offset + bytes of what `op` gathers. */
+static void take_pieces(struct rc_op *part, const struct rc_op *op, uint32_t offset, uint32_t bytes)
+{
+    part->n_sge = 0;
+    for (int i = 0; bytes > 0;
+         offset = offset > op->sge[i].length ? offset - op->sge[i].length : 0, i++) {
+        const struct ibv_sge *whole = &op->sge[i];
+        if (offset >= whole->length)
+            continue;
+        uint32_t some = whole->length - offset < bytes ? whole->length - offset : bytes;
+        part->sge[part->n_sge++] = (struct ibv_sge){whole->addr + offset, some, whole->lkey};
+        bytes -= some;
+    }
+}
+
+/* Data first; the last part is what was asked for, with its immediate and its ticket. */
+static void build_parts(struct sstar_link *link, uint32_t qp, const struct rc_op *op,
+                        enum rc_follow follow)
+{
+    uint32_t part = rc_part_bytes(link->links->device, op->bytes), offset = 0;
+    struct rc_op one = *op;
+    one.opcode = op->opcode == IBV_WR_RDMA_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    one.ticket = 0;
+    one.put = one.signalled = one.inline_data = false;
+    for (; op->bytes - offset > part; offset += part) {
+        one.remote_address = op->remote_address + offset;
+        one.bytes = part;
+        take_pieces(&one, op, offset, part);
+        build_one(link, qp, &one, RC_FOLLOWED);
+    }
+    struct rc_op last = *op;
+    last.remote_address = op->remote_address + offset;
+    last.bytes = op->bytes - offset;
+    take_pieces(&last, op, offset, last.bytes);
+    build_one(link, qp, &last, follow);
+}
+
+void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow)
+{
+    if (rc_parts(link->links->device, op->bytes) > 1)
+        build_parts(link, qp, op, follow);
+    else
+        build_one(link, qp, op, follow);
 }
 
 int rc_ring(struct sstar_link *link)

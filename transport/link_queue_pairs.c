@@ -18,7 +18,11 @@ static uint32_t share(uint32_t total, uint32_t parts)
 static uint32_t send_depth(const struct sstar_links *links)
 {
     const struct sstar_link_attr *a = &links->attr;
-    return 2 * (share(a->slots, a->queue_pairs) + 2 * share(a->puts, a->queue_pairs)) + 16;
+    uint32_t parts = rc_parts(links->device, (uint64_t)a->slot_bytes + LINK_TRAILER_BYTES);
+    uint32_t depth =
+        2 * (parts * share(a->slots, a->queue_pairs) + 2 * share(a->puts, a->queue_pairs)) + 16;
+    uint32_t of_one_put = a->puts && links->device->part_bytes ? 4 * RC_MOST_PARTS : 0;
+    return depth > of_one_put ? depth : of_one_put;
 }
 
 static uint32_t receive_batch(const struct sstar_links *links)

@@ -14,6 +14,8 @@
 
 enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64 };
 enum { RC_RETRY_COUNT = 6, RC_RNR_RETRIES = 6 };
+/* Requests into which the longest write or read is cut where the device wants short ones. */
+enum { RC_MOST_PARTS = 32 };
 
 /* What was asked for, for tickets and for the sentence should it fail. */
 struct rc_record {
@@ -104,11 +106,25 @@ static inline bool rc_place(const struct rc_qp *qp, uint32_t n)
     return qp->posted + qp->is_held - qp->completed + n <= qp->depth;
 }
 
+/* How much of `bytes` goes into one request, and how many that makes. */
+static inline uint32_t rc_part_bytes(const struct device *device, uint64_t bytes)
+{
+    uint64_t least = (bytes + RC_MOST_PARTS - 1) / RC_MOST_PARTS;
+    return (uint32_t)(least > device->part_bytes ? least : device->part_bytes);
+}
+static inline uint32_t rc_parts(const struct device *device, uint64_t bytes)
+{
+    if (device->part_bytes == 0 || bytes <= device->part_bytes)
+        return 1;
+    uint32_t part = rc_part_bytes(device, bytes);
+    return (uint32_t)((bytes + part - 1) / part);
+}
+
 /*
- * Build; the caller has made sure of a place. Completions are signalled every quarter of the queue,
- * and on the last request of a doorbell if a ticket waits for it. So one that more may follow is
- * held back until the next is built or the doorbell is rung: only then is it known which one is the
- * last.
+ * Build; the caller has made sure of rc_parts() places. Completions are signalled every quarter of
+ * the queue, and on the last request of a doorbell if a ticket waits for it. So one that more may
+ * follow is held back until the next is built or the doorbell is rung: only then is it known which
+ * one is the last.
  */
 enum rc_follow { RC_LAST, RC_FOLLOWED, RC_MORE };
 void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow);
