@@ -98,10 +98,32 @@ struct schedule_shape plan_shape(const struct sstar_collective *plan, size_t cou
                                  size_t element_bytes);
 struct schedule_shape plan_shape_of(const struct sstar_collective *plan, struct plan_choice choice,
                                     size_t count, size_t element_bytes);
-struct simulate_attr plan_simulation(const struct sstar_collective *plan,
-                                     const struct sstar_cost *cost, size_t element_bytes);
+/* Bytes of the whole vector. */
+size_t plan_total_bytes(const struct sstar_collective *plan, size_t count, size_t element_bytes);
 /* Fill in the choices: rank 0 does and tells the others. Collective. */
 int plan_choose(struct sstar_collective *plan);
+
+/* ---- prices.c ----------------------------------------------------------------------------------
+ */
+
+enum {
+    PLAN_FIRST_POINT = 3, /* powers of two that are priced: 8 bytes */
+    PLAN_NEXT_POINT = 10, /* 1 KiB, and all from there */
+    PLAN_LAST_POINT = 27,
+    PLAN_POINTS = PLAN_LAST_POINT + 1,
+};
+/* What the schedules cost at the points. */
+struct plan_prices {
+    double us[SSTAR_ALGORITHMS][PLAN_POINTS]; /* 0: not known */
+    uint32_t slice_bytes[SSTAR_ALGORITHMS][PLAN_POINTS];
+    size_t steps_left;
+};
+
+struct simulate_attr plan_simulation(const struct sstar_collective *plan,
+                                     const struct sstar_cost *cost, size_t element_bytes);
+/* The best slices for a vector of 2^point bytes. */
+int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
+                     const struct sstar_cost *cost, int point, struct plan_prices *prices);
 
 /* ---- tuning.c ----------------------------------------------------------------------------------
  */
