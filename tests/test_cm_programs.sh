@@ -6,10 +6,10 @@ set -euo pipefail
 . "$(dirname "$0")/dropin.sh"
 # shellcheck source=tests/cm.sh
 . "$(dirname "$0")/cm.sh"
-need rping ucmatose rdma_server rdma_client rstream ib_write_bw nm
+need rping ucmatose udaddy rdma_server rdma_client rdma_xserver rdma_xclient rstream flock ib_write_bw nm
 
 # Every public call of librdmacm is defined.
-real=$(ldconfig -p | awk '/librdmacm\.so\.1 / { print $NF; exit }')
+real=$(ldconfig -p | awk '/librdmacm\.so\.1 / && !seen++ { print $NF }')
 exports() {
     nm -D --defined-only "$1" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort -u
 }
@@ -43,10 +43,22 @@ grep -q 'return status 0' "$work/client" || fail "ucmatose"
 # Ids moved to another event channel while they are connected.
 cm_pair 106 ucmatose -p PORT -m -- ucmatose -s 127.0.0.1 -p PORT -m
 
+# Datagram services. udaddy knows one number only: one of us at a time.
+exec 9>"${TMPDIR:-/tmp}/sstar-test-udaddy-$(id -u)"
+flock -w 60 9 || fail "udaddy's turn does not come"
+mine=$cm_port cm_port=7173
+cm_pair 111 udaddy -c 5 -C 10 -- udaddy -s 127.0.0.1 -c 5 -C 10
+grep -q 'return status 0' "$work/client" || fail "udaddy"
+cm_port=$mine
+exec 9>&-
+cm_pair 106 rdma_xserver -p PORT -c r -- rdma_xclient -s 127.0.0.1 -p PORT -c r
+
 cm_pair 106 ib_write_bw -R -n 100 -p PORT -- ib_write_bw -R -n 100 -p PORT 127.0.0.1
 cm_pair 106 ib_write_bw -R -q 4 -n 100 -p PORT -- ib_write_bw -R -q 4 -n 100 -p PORT 127.0.0.1
 cm_pair 106 ib_send_lat -R -n 100 -p PORT -- ib_send_lat -R -n 100 -p PORT 127.0.0.1
 cm_pair 106 ib_read_lat -R -n 100 -p PORT -- ib_read_lat -R -n 100 -p PORT 127.0.0.1
+cm_pair 106 ib_send_lat -R -c UD -n 100 -p PORT -- ib_send_lat -R -c UD -n 100 -p PORT 127.0.0.1
+cm_pair 106 ib_send_bw -R --use-srq -q 2 -e -n 200 -p PORT -- ib_send_bw -R --use-srq -q 2 -e -n 200 -p PORT 127.0.0.1
 
 # Nobody there: an answer at once.
 softnic rping -c -a 127.0.0.1 -p $((cm_port + 1)) >"$work/client" 2>&1 && fail "rping without a server"
@@ -57,7 +69,7 @@ softnic rstream -s 127.0.0.1 >"$work/client" 2>&1 && fail "rstream"
 grep -q 'not supported' "$work/client" || fail "rstream is not told why"
 
 # What they leave: nothing.
-address=$(softnic ibv_devinfo -v | sed -n 's/.*::ffff:\(10[0-9.]*\).*/\1/p' | head -n 1)
+address=$(softnic ibv_devinfo -v | sed -n 's/.*::ffff:\(10[0-9.]*\).*/\1/p')
 [ -n "$address" ] || fail "ibv_devinfo shows no GID"
 [ ! -e "/dev/shm/softnic-$(id -u)-$address" ] || fail "the port's file is still there"
 finish

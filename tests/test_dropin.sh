@@ -7,7 +7,7 @@ set -euo pipefail
 need ibv_devices ibv_devinfo nm
 
 # Every public call of libibverbs is defined; its private ones, for drivers, are not for us.
-real=$(ldconfig -p | awk '/libibverbs\.so\.1 / { print $NF; exit }')
+real=$(ldconfig -p | awk '/libibverbs\.so\.1 / && !seen++ { print $NF }')
 exports() {
     nm -D --defined-only "$1" | awk '$2 == "T" && $3 !~ /PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u
 }

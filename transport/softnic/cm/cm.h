@@ -36,7 +36,6 @@ enum {
 
 /* A port of softnic, opened once for all ids of the process. */
 struct cm_device {
-    struct ibv_device *device;
     struct ibv_context *verbs;
     struct ibv_pd *pd;
     union ibv_gid gid;

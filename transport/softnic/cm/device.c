@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 /* librdmacm's calls carry no handle that could hold these; guarded by cm_lock. */
+static struct ibv_device **list_of_devices;
 static struct cm_device *devices;
 static int device_count;
 
@@ -24,10 +25,10 @@ static int load(void)
         return count > 0 ? -ENOMEM : -ENODEV;
     }
     for (int i = 0; i < count; i++) {
-        devices[i].device = list[i];
         devices[i].ip = nic_ip_of_name(list[i]->name);
         nic_gid_of_ip(devices[i].ip, 1, &devices[i].gid);
     }
+    list_of_devices = list;
     device_count = count;
     return 0;
 }
@@ -38,8 +39,9 @@ static int open_device(struct cm_device *device)
     if (device->verbs != NULL)
         return 0;
     char error[512] = "";
-    struct softnic_attr open = {
-        .port_name = device->device->name, .error = error, .error_size = sizeof error};
+    struct softnic_attr open = {.port_name = list_of_devices[device - devices]->name,
+                                .error = error,
+                                .error_size = sizeof error};
     struct ibv_context *verbs = softnic_open_port(&open);
     if (verbs == NULL) {
         int why = errno;
