@@ -48,9 +48,10 @@ cm_start() {
     shift
     (ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="${SOFTNIC_TEST_PRELOAD:-}" exec "$build/softnic-run" "$@") >"$log" 2>&1 &
     started=$!
-    trap 'kill -9 "$started" 2>/dev/null || true; rm -rf "$work"' EXIT
+    trap '[ -z "$started" ] || kill -9 "$started"; rm -rf "$work"' EXIT
 }
 cm_kill() {
     kill -9 "$started"
     wait "$started" 2>/dev/null || true
+    started=
 }
