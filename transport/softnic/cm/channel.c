@@ -141,8 +141,13 @@ static void expire(struct cm_channel *channel)
 /* What is ready now, one at a time: whoever is ready may end another. */
 static void look(struct cm_channel *channel)
 {
+    enum {
+        AT_ONCE = 256
+    }; /* one that cannot be served now, for want of descriptors, stays ready */
     struct epoll_event ready;
-    while (channel->first == NULL && epoll_wait(channel->base.fd, &ready, 1, 0) == 1) {
+    for (int i = 0; i < AT_ONCE && channel->first == NULL; i++) {
+        if (epoll_wait(channel->base.fd, &ready, 1, 0) != 1)
+            return;
         if (ready.data.ptr == NULL)
             expire(channel);
         else

@@ -185,11 +185,16 @@ int cm_device_fill_path(struct cm_id *id);
 /* resolve.c; cm_lock held */
 int cm_bind(struct cm_id *id, const struct sockaddr *addr);
 
-/* receive.c; cm_lock held */
+/* pump.c; cm_lock held */
 /* Take what has come for the id. It may be gone afterwards. */
 void cm_pump(struct cm_id *id);
+uint64_t cm_patience_ns(void); /* how long an answer may take */
+
+/* receive.c; cm_lock held */
+/* A message that is expected in the id's state. False: the id is to go. */
+bool cm_on_message(struct cm_id *id, const struct cm_message *message);
+void cm_on_end(struct cm_id *id);
 void cm_expired(struct cm_id *id);
-uint64_t cm_patience_ns(void);
 void cm_enter_timewait(struct cm_id *id);
 
 /* qp.c; 0 or a negative errno */

@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What comes from the other side, and what comes when nothing does. */
+/* What a message from the other side does, its end, and its silence. */
 #include "transport/softnic/cm/cm.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { NS_PER_MS = 1000000, PATIENCE_MS = 60000 };
-
-/* How long an answer may take. The kernel waits 16 times 4.3 s. */
-uint64_t cm_patience_ns(void)
-{
-    const char *text = getenv("SOFTNIC_CM_TIMEOUT_MS");
-    long ms = text != NULL ? strtol(text, NULL, 10) : 0;
-    return (uint64_t)(ms > 0 ? ms : PATIENCE_MS) * NS_PER_MS;
-}
 
 /* Until packets of this connection must have died, as the acknowledgement timeout has it. */
 void cm_enter_timewait(struct cm_id *id)
@@ -196,7 +185,7 @@ static void on_disconnected(struct cm_id *id, int status)
 
 /* The socket's end: the other has destroyed its id, or its process is dead. What the kernel would
  * have said for it depends on how far the two had come. */
-static void on_end(struct cm_id *id)
+void cm_on_end(struct cm_id *id)
 {
     struct cm_message rejected = {.type = CM_REJ, .status = CM_REJECT_CONSUMER};
     cm_unwatch(id);
@@ -224,36 +213,7 @@ static void on_end(struct cm_id *id)
     }
 }
 
-/* The state in which a message of this type may come. */
-static bool expected(const struct cm_id *id, unsigned type)
-{
-    enum cm_state state = id->state;
-    bool datagram = cm_is_datagram(id);
-    switch (type) {
-    case CM_REQ:
-    case CM_SIDR_REQ:
-        return state == CM_NASCENT;
-    case CM_REP:
-        return state == CM_REQ_SENT && !datagram;
-    case CM_SIDR_REP:
-        return state == CM_REQ_SENT && datagram;
-    case CM_RTU:
-        /* rdma_notify may have been before it */
-        return state == CM_REP_SENT || state == CM_ESTABLISHED;
-    case CM_REJ:
-        return !datagram && (state == CM_REQ_SENT || state == CM_REP_SENT ||
-                             state == CM_REP_RECEIVED || state == CM_REQ_RECEIVED);
-    case CM_DREQ:
-        return state == CM_ESTABLISHED || state == CM_DREQ_SENT;
-    case CM_DREP:
-        return state == CM_DREQ_SENT;
-    default:
-        return false;
-    }
-}
-
-/* False: the id is to go. */
-static bool on_message(struct cm_id *id, const struct cm_message *m)
+bool cm_on_message(struct cm_id *id, const struct cm_message *m)
 {
     switch (m->type) {
     case CM_REQ:
@@ -280,58 +240,6 @@ static bool on_message(struct cm_id *id, const struct cm_message *m)
         break;
     }
     return true;
-}
-
-/* Somebody has come to a listener. */
-static void admit(struct cm_id *listener)
-{
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return;
-    struct cm_id *id = NULL;
-    if (cm_peer_is_ours(fd))
-        id = cm_id_new(to_channel(listener->base.channel), listener->base.context,
-                       listener->base.ps, listener->base.qp_type);
-    if (id == NULL) {
-        close(fd);
-        return;
-    }
-    id->fd = fd;
-    id->named = true; /* its number is the listener's */
-    id->state = CM_NASCENT;
-    id->listener = listener;
-    if (cm_watch(id) != 0) {
-        cm_id_free(id);
-        return;
-    }
-    cm_set_deadline(id, cm_patience_ns());
-    cm_pump(id); /* who has come asks at once */
-}
-
-void cm_pump(struct cm_id *id)
-{
-    struct cm_message message;
-    if (id->state == CM_LISTENING) {
-        admit(id);
-        return;
-    }
-    while (id->watched) {
-        int n = cm_message_receive(id->fd, &message);
-        if (n == 0)
-            return;
-        bool ended = n < 0 || !expected(id, message.type);
-        bool keep = true;
-        if (!ended)
-            keep = on_message(id, &message);
-        else if (id->state == CM_NASCENT)
-            keep = false;
-        else
-            on_end(id);
-        if (!keep) {
-            cm_id_free(id);
-            return;
-        }
-    }
 }
 
 void cm_expired(struct cm_id *id)
