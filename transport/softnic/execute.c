@@ -237,20 +237,39 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     return DONE;
 }
 
-/* A small inline write on an unshaped wire into memory that is mapped: most of what there is. */
+/* The bytes of a request, if they are few and in one piece that its key grants; else NULL. */
+static const uint8_t *small_piece(struct qp *qp, struct send_wqe *wqe, uint32_t *length)
+{
+    enum { SMALL_BYTES = 1024 };
+    if ((wqe->flags & IBV_SEND_INLINE) != 0) {
+        *length = wqe->length;
+        return (uint8_t *)wqe + offsetof(struct send_wqe, data);
+    }
+    const struct shared_sge *sge = wqe->sge;
+    if (wqe->num_sge != 1 || sge->length > SMALL_BYTES)
+        return NULL;
+    const struct shared_mr *smr =
+        nic_mr_find(qp->ctx->own->mr, sge->lkey, sge->addr, sge->length, 0, qp->shared->pd);
+    *length = sge->length;
+    return smr != NULL ? (const uint8_t *)(uintptr_t)(sge->addr + smr->shift) : NULL;
+}
+
+/* A small write on an unshaped wire into memory that is mapped: most of what there is. */
 static bool run_small(struct qp *qp, struct send_wqe *wqe)
 {
     struct target target;
-    if (wqe->opcode != IBV_WR_RDMA_WRITE || (wqe->flags & IBV_SEND_INLINE) == 0 ||
-        wqe->length == 0 || !nic_plain(qp->peer->meeting) || qp->last_due_ns != 0 ||
-        (qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-        !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, wqe->length, IBV_ACCESS_REMOTE_WRITE,
-                            &target) ||
+    uint32_t length;
+    if (wqe->opcode != IBV_WR_RDMA_WRITE || !nic_plain(qp->peer->meeting) || qp->last_due_ns != 0 ||
+        (qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0)
+        return false;
+    const uint8_t *from = small_piece(qp, wqe, &length);
+    if (from == NULL || length == 0 ||
+        !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, length, IBV_ACCESS_REMOTE_WRITE, &target) ||
         target.direct == NULL)
         return false;
-    nic_copy_ordered(target.direct, (uint8_t *)wqe + offsetof(struct send_wqe, data), wqe->length);
-    count_bytes(qp, wqe->length);
-    complete(qp, wqe, wqe->length, 0);
+    nic_copy_ordered(target.direct, from, length);
+    count_bytes(qp, length);
+    complete(qp, wqe, length, 0);
     return true;
 }
 

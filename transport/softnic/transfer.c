@@ -13,6 +13,12 @@ typedef uint64_t __attribute__((may_alias)) word;
 
 void nic_copy_ordered(uint8_t *to, const uint8_t *from, size_t bytes)
 {
+    if (bytes == sizeof(word) && (uintptr_t)to % sizeof(word) == 0) { /* a counter or a flag */
+        word whole;
+        memcpy(&whole, from, sizeof whole);
+        __atomic_store_n((word *)(void *)to, whole, __ATOMIC_RELEASE);
+        return;
+    }
     uint8_t *tail = (uint8_t *)((uintptr_t)(to + bytes - 1) & ~(uintptr_t)7);
     if (tail < to)
         tail = to;
