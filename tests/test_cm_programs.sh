@@ -58,6 +58,7 @@ cm_pair 106 ib_write_bw -R -q 4 -n 100 -p PORT -- ib_write_bw -R -q 4 -n 100 -p 
 cm_pair 106 ib_send_lat -R -n 100 -p PORT -- ib_send_lat -R -n 100 -p PORT 127.0.0.1
 cm_pair 106 ib_read_lat -R -n 100 -p PORT -- ib_read_lat -R -n 100 -p PORT 127.0.0.1
 cm_pair 106 ib_send_lat -R -c UD -n 100 -p PORT -- ib_send_lat -R -c UD -n 100 -p PORT 127.0.0.1
+cm_pair 106 ib_send_bw -R --use-srq -q 2 -n 200 -p PORT -- ib_send_bw -R --use-srq -q 2 -n 200 -p PORT 127.0.0.1
 
 # Nobody there: an answer at once.
 softnic rping -c -a 127.0.0.1 -p $((cm_port + 1)) >"$work/client" 2>&1 && fail "rping without a server"

@@ -69,7 +69,7 @@ struct own {
 /* A receive of ours, by what completes it: shared memory says only which one. */
 struct recv_id {
     uint64_t wr_id, length;
-    uint32_t number; /* its count + 1; 0: none */
+    uint32_t number; /* its count, in an SRQ its place, + 1; 0: none */
 };
 
 /* A member of some port, reached from this context. */

@@ -54,7 +54,7 @@ static struct recv_id *recv_id(struct qp *qp, uint32_t at, const struct recv_wqe
         return &qp->rq_ids[at & qp->rq_mask];
     uint32_t number = (uint32_t)nic_once(wqe->wr_id);
     struct recv_id *id = &qp->srq->ids[number & qp->srq->mask];
-    return id->number == number + 1 ? id : NULL;
+    return __atomic_load_n(&id->number, __ATOMIC_ACQUIRE) == number + 1 ? id : NULL;
 }
 
 static struct send_cqe *send_head(const struct qp *qp)
@@ -118,7 +118,6 @@ static bool drain_recvs(struct poll *poll, struct qp *qp)
             atomic_store_explicit(&qp->rq_polled, at + 1, memory_order_release);
             continue;
         }
-        id->number = 0;
         struct ibv_wc *wc = next_wc(poll, qp);
         wc->wr_id = id->wr_id;
         wc->status = (enum ibv_wc_status)wqe->status;
@@ -135,6 +134,8 @@ static bool drain_recvs(struct poll *poll, struct qp *qp)
         wc->wc_flags = wqe->wc_flags;
         wc->slid = wqe->slid;
         wc->sl = wqe->sl;
+        /* Its place in an SRQ may be taken again from here on. */
+        __atomic_store_n(&id->number, 0, __ATOMIC_RELEASE);
         atomic_store_explicit(&qp->rq_polled, at + 1, memory_order_release);
     }
     if (qp->srq != NULL)

@@ -166,16 +166,30 @@ int softnic_destroy_srq(struct ibv_srq *base)
     return 0;
 }
 
+/* A place of `ids` that no receive has. Entries are polled in the order of their queue pairs, not
+ * of this queue, so that the oldest may be there still when all after it are gone. */
+static bool free_place(const struct srq *srq, uint32_t *place)
+{
+    for (uint32_t i = 0; i <= srq->mask; i++) {
+        *place = (srq->posted + i) & srq->mask;
+        if (__atomic_load_n(&srq->ids[*place].number, __ATOMIC_ACQUIRE) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int build(struct srq *srq, const struct ibv_recv_wr *wr)
 {
+    uint32_t place;
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
         return EINVAL;
-    if (srq->posted - atomic_load_explicit(&srq->polled, memory_order_acquire) >= srq->max_wr)
+    if (srq->posted - atomic_load_explicit(&srq->polled, memory_order_acquire) >= srq->max_wr ||
+        !free_place(srq, &place))
         return ENOMEM;
     struct recv_wqe *wqe =
         (struct recv_wqe *)(srq->ring + (size_t)(srq->posted & srq->mask) * srq->stride);
-    srq->ids[srq->posted & srq->mask] = nic_recv_id(wr, srq->posted);
-    wqe->wr_id = srq->posted;
+    srq->ids[place] = nic_recv_id(wr, place);
+    wqe->wr_id = place;
     wqe->num_sge = (uint32_t)wr->num_sge;
     for (int i = 0; i < wr->num_sge; i++)
         wqe->sge[i] =
@@ -255,6 +269,13 @@ struct recv_wqe *nic_srq_take(struct qp *qp)
 
 void nic_srq_forget(struct qp *qp)
 {
-    uint32_t taken = atomic_load(&qp->shared->rq_posted) - atomic_load(&qp->rq_polled);
+    uint32_t first = atomic_load(&qp->rq_polled);
+    uint32_t taken = atomic_load(&qp->shared->rq_posted) - first;
+    for (uint32_t i = 0; i < taken && i <= qp->rq_mask; i++) {
+        uint32_t place = (uint32_t)nic_once(nic_recv_at(qp, first + i)->wr_id);
+        struct recv_id *id = &qp->srq->ids[place & qp->srq->mask];
+        if (__atomic_load_n(&id->number, __ATOMIC_ACQUIRE) == place + 1)
+            __atomic_store_n(&id->number, 0, __ATOMIC_RELEASE);
+    }
     atomic_fetch_add(&qp->srq->polled, taken);
 }
