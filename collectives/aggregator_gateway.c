@@ -20,7 +20,7 @@ int gateway_open(struct sstar_aggregator *a, struct channel *c, uint8_t *rings,
         return -ENOMEM;
     c->gateway = g;
     g->directories = directories;
-    g->readers = sstar_local_size_of(a->world, c->node);
+    g->readers = local_size_of(a, c->node);
     size_t writers = (size_t)a->local_size, readers = (size_t)g->readers;
     g->from = calloc(writers, sizeof *g->from);
     g->piece = calloc(n->pieces_most, sizeof *g->piece);
@@ -33,8 +33,10 @@ int gateway_open(struct sstar_aggregator *a, struct channel *c, uint8_t *rings,
         return -ENOMEM;
     for (size_t w = 0; w < writers; w++) {
         struct ring_shared *shared = (void *)(rings + w * ring_bytes(a->ring_size));
-        g->from[w] = (struct ring_reader){
-            .shared = shared, .data = (uint8_t *)(shared + 1), .size = a->ring_size};
+        g->from[w] = (struct ring_reader){.shared = shared,
+                                          .data = (uint8_t *)(shared + 1),
+                                          .size = a->ring_size,
+                                          .format = n->format};
     }
     return 0;
 }
@@ -79,7 +81,7 @@ void gateway_complete(struct sstar_aggregator *a, struct gateway *g)
 static uint64_t stamp_of(const struct ring_reader *r, uint64_t position)
 {
     uint64_t at = position & (r->size - 1);
-    if (((const struct item_header *)(r->data + at))->bytes == ITEM_SKIP)
+    if (ring_skips(r, at))
         at = 0;
     return atomic_load_explicit(&r->shared->stamp_ns[ring_stamp_index(r->size, at)],
                                 memory_order_relaxed);
@@ -101,14 +103,21 @@ static bool due(struct sstar_aggregator *a, struct gateway *g, bool *all_ended)
             continue;
         held += r->head - r->taken;
         full = full || atomic_load_explicit(&r->shared->full, memory_order_relaxed) > r->taken + 1;
-        if (a->max_age_ns != UINT64_MAX) {
+        if (flush_needs_clock(a)) {
             uint64_t stamp = stamp_of(r, r->taken);
             oldest_ns = stamp < oldest_ns ? stamp : oldest_ns;
         }
     }
     *all_ended = ended;
-    return held >= a->flush_bytes || (held && full && g->first_under_way == g->after_under_way) ||
-           ended || (oldest_ns != UINT64_MAX && clock_ns() - oldest_ns >= a->max_age_ns);
+    if (ended || (held && full && g->first_under_way == g->after_under_way))
+        return true;
+    struct flush_view view = {.fill_bytes = held, .before_bytes = g->last_bytes};
+    if (held && oldest_ns != UINT64_MAX) {
+        uint64_t now = clock_ns();
+        view.age_ns = now > oldest_ns ? now - oldest_ns : 0;
+        view.since_ns = now - g->last_ns;
+    }
+    return held && flush_due(a, &view);
 }
 
 /* ---- gathering ----------------------------------------------------------------------------------
@@ -125,20 +134,22 @@ static struct gathered *open_piece(struct gateway *g, uint8_t *data, int source)
     return piece;
 }
 
-/* Append an item to the piece and to its reader's chain. */
+/* Append an item of so many bytes, header included, to the piece and to its reader's chain. */
 static void chain(const struct sstar_aggregator *a, struct gateway *g, struct gathered *piece,
-                  struct item_header *item)
+                  const uint8_t *item, uint32_t room)
 {
-    int reader = a->local_of[item->destination];
+    const struct item_format *f = &per_node(a)->format;
+    uint32_t *tag = format_tag(f, item);
+    int reader = a->local_of[*tag >> 16];
     if (g->tail[reader])
-        g->tail[reader]->next = (uint32_t)(item - g->tail[reader]);
+        *format_tag(f, g->tail[reader]) = (uint32_t)(item - g->tail[reader]) / 4;
     else
         g->first[(size_t)(piece - g->piece) * (size_t)g->readers + (size_t)reader] =
-            1 + (uint32_t)(item - (struct item_header *)piece->data);
+            1 + piece->bytes / 4;
     g->tail[reader] = item;
-    item->next = 0;
+    *tag = 0;
     g->sent[reader]++;
-    piece->bytes += item_room(item->bytes);
+    piece->bytes += room;
 }
 
 /* Take what writer w has, up to flush_bytes in all. */
@@ -147,26 +158,26 @@ static void gather(struct sstar_aggregator *a, struct gateway *g, int w)
     struct ring_reader *r = &g->from[w];
     struct outgoing *out = &g->out;
     struct gathered *piece = NULL;
-    int source = sstar_rank_at(a->world, a->node, w);
+    int source = rank_at(a, a->node, w);
     while (r->taken != r->head && out->item_bytes < a->flush_bytes) {
         uint64_t at = r->taken & (r->size - 1);
-        struct item_header *item = (struct item_header *)(r->data + at);
-        if (item->bytes == ITEM_SKIP) {
+        uint8_t *item = r->data + at;
+        if (ring_skips(r, at)) {
             r->taken += r->size - at;
             continue;
         }
-        if (!piece || piece->data + piece->bytes != (uint8_t *)item) {
+        if (!piece || piece->data + piece->bytes != item) {
             uint64_t stamp = stamp_of(r, r->taken);
             if (!piece && stamp < out->oldest_ns)
                 out->oldest_ns = stamp;
-            piece = open_piece(g, (uint8_t *)item, source);
+            piece = open_piece(g, item, source);
         }
-        uint32_t room = item_room(item->bytes);
-        chain(a, g, piece, item);
+        uint32_t bytes = format_bytes(&r->format, item), room = format_room(&r->format, bytes);
+        chain(a, g, piece, item, room);
         r->taken += room;
         r->messages++;
         out->item_bytes += room;
-        out->payload_bytes += item->bytes;
+        out->payload_bytes += bytes;
         out->count++;
     }
 }
@@ -182,7 +193,8 @@ static void write_directory(struct sstar_aggregator *a, struct gateway *g)
     struct outgoing *out = &g->out;
     uint32_t readers = (uint32_t)g->readers;
     struct node_header *h = (struct node_header *)directory_of(a, g);
-    out->directory_bytes = node_directory_bytes(out->pieces, readers, out->last);
+    uint32_t bytes = node_directory_bytes(out->pieces, readers, out->last);
+    out->directory_bytes = bytes + out->item_bytes % 8;
     memset(h, 0, out->directory_bytes);
     *h = (struct node_header){.buffer = {.magic = WIRE_MAGIC,
                                          .version = WIRE_VERSION,
@@ -197,7 +209,7 @@ static void write_directory(struct sstar_aggregator *a, struct gateway *g)
         pieces[p] = (struct node_piece){.bytes = g->piece[p].bytes, .source = g->piece[p].source};
     memcpy(pieces + out->pieces, g->first, (size_t)out->pieces * readers * sizeof *g->first);
     if (out->last)
-        memcpy((uint8_t *)h + out->directory_bytes - readers * sizeof *g->sent, g->sent,
+        memcpy((uint8_t *)h + bytes - readers * sizeof *g->sent, g->sent,
                readers * sizeof *g->sent);
 }
 
@@ -281,10 +293,11 @@ static int send_ready(struct sstar_aggregator *a, struct gateway *g)
     g->after_under_way++;
     g->last_sent = out->last;
     out->ready = false;
-    ledger_wire(&a->ledger, out->directory_bytes + out->item_bytes + LINK_TRAILER_BYTES, out->count,
-                out->payload_bytes);
+    g->last_ns = clock_ns();
+    g->last_bytes = out->directory_bytes + out->item_bytes + LINK_TRAILER_BYTES;
+    ledger_wire(&a->ledger, g->last_bytes, out->count, out->payload_bytes);
     if (out->count)
-        ledger_age(&a->ledger, clock_ns() - out->oldest_ns, 1);
+        ledger_age(&a->ledger, g->last_ns - out->oldest_ns, 1);
     return 0;
 }
 

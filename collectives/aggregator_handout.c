@@ -11,7 +11,7 @@ size_t handout_bytes(int readers, uint32_t slots)
 
 static int broken(struct sstar_aggregator *a, const struct channel *c, const char *what)
 {
-    return wire_broken(a, sstar_rank_at(a->world, c->node, 0), what);
+    return wire_broken(a, rank_at(a, c->node, 0), what);
 }
 
 /* Slots in the order of arrival, as far as the slowest rank has read. */
@@ -57,11 +57,12 @@ static int begin(struct sstar_aggregator *a, struct channel *c)
         h->buffer.version != WIRE_VERSION || h->buffer.kind != WIRE_NODE)
         return broken(a, c, "something that is no wire message of this version");
     bool last = h->buffer.flags & BUFFER_LAST;
+    uint32_t bytes = node_directory_bytes(h->pieces, h->readers, last);
     if (h->readers != a->local_size || h->directory_bytes > e->bytes ||
-        h->directory_bytes != node_directory_bytes(h->pieces, h->readers, last))
+        (h->directory_bytes != bytes && h->directory_bytes != bytes + 4))
         return broken(a, c, "a directory that cannot be");
     if (last) {
-        const uint64_t *sent = (const uint64_t *)((const uint8_t *)h + h->directory_bytes);
+        const uint64_t *sent = (const uint64_t *)((const uint8_t *)h + bytes);
         c->expected = 1 + sent[a->local_rank - a->local_size];
     }
     c->message = (const uint8_t *)h;
@@ -88,7 +89,7 @@ static int next_piece(struct sstar_aggregator *a, struct channel *c)
             return broken(a, c, "a piece that is longer than its wire message");
         uint32_t at = first[p * h->readers + (uint32_t)a->local_rank];
         if (at) {
-            c->item = (const struct item_header *)(c->piece + (size_t)(at - 1) * 8);
+            c->item = c->piece + (size_t)(at - 1) * 4;
             return 1;
         }
     }
@@ -99,14 +100,17 @@ static int take(struct sstar_aggregator *a, struct channel *c, struct sstar_item
 {
     const struct node_header *h = (const struct node_header *)c->message;
     const struct node_piece *pieces = (const struct node_piece *)(h + 1);
-    const struct item_header *header = c->item;
-    size_t left = (size_t)(c->piece + c->piece_bytes - (const uint8_t *)header);
-    if ((const uint8_t *)header >= c->piece + c->piece_bytes || header->bytes > a->max_item_bytes ||
-        item_room(header->bytes) > left)
+    const struct item_format *f = &per_node(a)->format;
+    const uint8_t *at = c->item, *end = c->piece + c->piece_bytes;
+    size_t left = at < end ? (size_t)(end - at) : 0;
+    if (left < (f->stride ? f->stride : f->header) || format_bytes(f, at) > a->max_item_bytes ||
+        format_room(f, format_bytes(f, at)) > left)
         return broken(a, c, "a message that cannot be");
-    *item = (struct sstar_item){
-        .data = header + 1, .bytes = header->bytes, .source = pieces[c->piece_index - 1].source};
-    c->item = header->next ? header + header->next : NULL;
+    *item = (struct sstar_item){.data = at + f->header,
+                                .bytes = format_bytes(f, at),
+                                .source = pieces[c->piece_index - 1].source};
+    uint32_t next = *format_tag(f, at);
+    c->item = next ? at + (size_t)next * 4 : NULL;
     c->received++;
     if (c->item)
         __builtin_prefetch(c->item);

@@ -6,8 +6,11 @@
 #include "collectives/strategy.h"
 #include <stdlib.h>
 
+enum { LANE_BYTES = 4096 };
+
 struct local {
     struct ring_writer *to;   /* [local_size] */
+    struct sstar_lane *lane;  /* [local_size] */
     struct ring_reader *from; /* [local_size] */
     int turn;
     int drained; /* how many of `from` have ended, as far as was looked */
@@ -31,14 +34,20 @@ int local_open(struct sstar_aggregator *a)
     a->local = local;
     local->to = calloc((size_t)a->local_size, sizeof *local->to);
     local->from = calloc((size_t)a->local_size, sizeof *local->from);
-    if (!local->to || !local->from)
+    local->lane = calloc((size_t)a->local_size, sizeof *local->lane);
+    if (!local->to || !local->from || !local->lane)
         return -ENOMEM;
+    struct item_format format = format_plain(a->item_bytes);
     for (int i = 0; i < a->local_size; i++) {
         struct ring_shared *out = ring_of(a, i, a->local_rank), *in = ring_of(a, a->local_rank, i);
-        local->to[i] =
-            (struct ring_writer){.shared = out, .data = (uint8_t *)(out + 1), .size = a->ring_size};
-        local->from[i] =
-            (struct ring_reader){.shared = in, .data = (uint8_t *)(in + 1), .size = a->ring_size};
+        local->lane[i] = lane_of_format(&format);
+        local->to[i] = (struct ring_writer){.shared = out,
+                                            .data = (uint8_t *)(out + 1),
+                                            .size = a->ring_size,
+                                            .lane = &local->lane[i]};
+        local->from[i] = (struct ring_reader){
+            .shared = in, .data = (uint8_t *)(in + 1), .size = a->ring_size, .format = format};
+        a->lanes[rank_at(a, a->node, i)] = &local->lane[i];
     }
     return 0;
 }
@@ -48,18 +57,36 @@ void local_close(struct sstar_aggregator *a)
     if (!a->local)
         return;
     free(a->local->to);
+    free(a->local->lane);
     free(a->local->from);
     free(a->local);
     a->local = NULL;
 }
 
+static void publish(struct sstar_aggregator *a, struct ring_writer *w)
+{
+    ring_publish(w);
+    lane_account(a, w->lane, false);
+}
+
+void local_publish(struct sstar_aggregator *a)
+{
+    for (int i = 0; i < a->local_size; i++)
+        if (a->local->lane[i].count)
+            publish(a, &a->local->to[i]);
+}
+
 int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     struct ring_writer *w = &a->local->to[a->local_of[to]];
-    int err = ring_write(w, (uint16_t)a->rank, (uint16_t)to, data, bytes);
-    if (!err)
-        a->ledger.copied_bytes += bytes;
-    return err;
+    publish(a, w);
+    int err = ring_open_lane(w, sstar_lane_room(w->lane, bytes), LANE_BYTES);
+    if (err) {
+        ring_shut_lane(w);
+        return err;
+    }
+    sstar_lane_put(w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+    return 0;
 }
 
 /* The ring is given back in eighths, not item by item: that word is read by another core. */
@@ -75,10 +102,11 @@ int local_pull(struct sstar_aggregator *a, struct sstar_item *item)
     for (int looked = 0; looked < a->local_size; looked++) {
         struct ring_reader *r = &local->from[local->turn];
         give_back(r);
-        struct item_header *header = ring_read(r);
-        if (header) {
-            *item = (struct sstar_item){
-                .data = header + 1, .bytes = header->bytes, .source = header->source};
+        const uint8_t *at = ring_read(r);
+        if (at) {
+            *item = (struct sstar_item){.data = at + r->format.header,
+                                        .bytes = format_bytes(&r->format, at),
+                                        .source = rank_at(a, a->node, local->turn)};
             return 1;
         }
         if (++local->turn == a->local_size)
@@ -89,9 +117,12 @@ int local_pull(struct sstar_aggregator *a, struct sstar_item *item)
 
 void local_finish(struct sstar_aggregator *a)
 {
-    for (int i = 0; i < a->local_size; i++)
-        if (!a->local->to[i].closed)
-            ring_close(&a->local->to[i]);
+    for (int i = 0; i < a->local_size; i++) {
+        if (a->local->to[i].closed)
+            continue;
+        publish(a, &a->local->to[i]);
+        ring_close(&a->local->to[i]);
+    }
 }
 
 bool local_drained(struct sstar_aggregator *a)

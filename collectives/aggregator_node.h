@@ -55,15 +55,16 @@ struct gateway {
     struct ring_reader *from; /* [local_size] */
     int next_writer;          /* where gathering begins: each in turn */
     struct outgoing out;
-    struct gathered *piece;    /* [pieces_most] */
-    uint32_t *first;           /* [pieces_most][readers], as in the directory */
-    struct item_header **tail; /* [readers]: of the piece being walked */
-    uint64_t *sent;            /* [readers]: messages */
+    struct gathered *piece; /* [pieces_most] */
+    uint32_t *first;        /* [pieces_most][readers], as in the directory */
+    const uint8_t **tail;   /* [readers]: last item of each in the piece being walked */
+    uint64_t *sent;         /* [readers]: messages */
     /* Wire messages under way, in order: with a ticket's completion the rings up to these positions
      * may be overwritten. */
     uint64_t first_under_way, after_under_way;
-    uint64_t *ticket;   /* [slots] */
-    uint64_t *position; /* [slots][local_size] */
+    uint64_t *ticket;             /* [slots] */
+    uint64_t *position;           /* [slots][local_size] */
+    uint64_t last_ns, last_bytes; /* the last wire message: when, how long */
     bool last_sent;
     uint64_t last_ticket;
     uint64_t published, released; /* of wire messages that came in */
@@ -73,7 +74,9 @@ struct channel {
     int node;  /* the other */
     int owner; /* local rank of the gateway here */
     struct ring_writer out;
-    uint64_t stamped; /* which 64th of `out` has its stamp, counted from the beginning of time */
+    struct sstar_lane lane;
+    uint64_t opened_ns; /* when the first message came into the lane */
+    uint64_t stamped;   /* which 64th of `out` has its stamp, counted from the beginning of time */
     struct handout_shared *handout;
     struct handout_entry *entries;
     const uint8_t *slots; /* of the gateway's link, as we see them */
@@ -83,14 +86,15 @@ struct channel {
     const uint8_t *message, *piece;
     size_t message_bytes;
     uint32_t piece_index, piece_bytes;
-    const struct item_header *item; /* next of ours in the piece, or NULL */
-    uint64_t received, expected;    /* expected: 1 + messages for us, once known */
-    struct gateway *gateway;        /* NULL: another rank is it */
+    const uint8_t *item;         /* next of ours in the piece, or NULL */
+    uint64_t received, expected; /* expected: 1 + messages for us, once known */
+    struct gateway *gateway;     /* NULL: another rank is it */
 };
 
 struct per_node {
     struct sstar_links *links; /* of the channels that we are the gateway of */
     struct channel *channel;   /* [nodes]; that of our own node is empty */
+    struct item_format format;
     int turn;
     int readers_most; /* largest local size in the world */
     uint32_t pieces_most, directory_most, slot_bytes, slots;

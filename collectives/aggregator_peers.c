@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A link to every rank of every other node, for the strategies that need one. */
+/* Links to many ranks, for the strategies that need them. */
 #include "collectives/strategy.h"
 #include <stdlib.h>
+
+/* Of the slots of a rank, in one direction, whatever the size of the world. */
+enum { ALL_LINKS_BUDGET_BYTES = 64 << 20 };
 
 int wire_broken(struct sstar_aggregator *a, int from, const char *what)
 {
@@ -11,49 +14,57 @@ int wire_broken(struct sstar_aggregator *a, int from, const char *what)
         a->strategy->name, a->rank, what, from);
 }
 
-/* As many slots, a power of two, as the budget allows; at least two, so that one can travel while
- * the other fills. */
-static uint32_t slots_for(uint32_t slot_bytes, uint32_t most, uint64_t budget_bytes)
+int peers_remote(const struct sstar_aggregator *a, int *ranks)
 {
-    uint32_t slots = most;
-    while (slots > 2 && (uint64_t)slots * slot_bytes > budget_bytes)
-        slots /= 2;
-    return slots;
+    int n = 0;
+    for (int r = 0; r < a->size; r++)
+        if (a->node_of[r] != a->node) {
+            if (ranks)
+                ranks[n] = r;
+            n++;
+        }
+    return n;
 }
 
-int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_most,
-               uint64_t budget_bytes, struct peers **out)
+/* As many slots, a power of two, as the budgets allow; at least two, so that one can travel while
+ * the other fills. */
+struct sstar_link_attr peers_attr(const struct sstar_aggregator *a, int n, uint32_t slot_bytes,
+                                  uint32_t slots_most, uint64_t budget_bytes)
 {
-    int n = a->size - a->local_size, err = -ENOMEM;
+    uint64_t share = n ? ALL_LINKS_BUDGET_BYTES / (uint64_t)n : budget_bytes;
+    uint32_t slots = slots_most;
+    budget_bytes = share < budget_bytes ? share : budget_bytes;
+    while (slots > 2 && (uint64_t)slots * slot_bytes > budget_bytes)
+        slots /= 2;
+    return (struct sstar_link_attr){
+        .queue_pairs = a->queue_pairs, .slots = slots, .slot_bytes = slot_bytes};
+}
+
+int peers_open(struct sstar_aggregator *a, const int *ranks, int n,
+               const struct sstar_link_attr *attr, struct peers **out)
+{
+    int err = -ENOMEM;
     struct peers *peers = calloc(1, sizeof *peers);
-    int *ranks = calloc((size_t)n + 1, sizeof *ranks);
-    if (!peers || !ranks)
-        goto free_all;
+    if (!peers)
+        return -ENOMEM;
+    peers->n = n;
     peers->peer = calloc((size_t)n + 1, sizeof *peers->peer);
     peers->index_of = calloc((size_t)a->size, sizeof *peers->index_of);
     if (!peers->peer || !peers->index_of)
-        goto free_all;
-    for (int r = 0; r < a->size; r++) {
-        peers->index_of[r] = -1;
-        if (a->node_of[r] == a->node)
-            continue;
-        peers->index_of[r] = peers->n;
-        ranks[peers->n++] = r;
-    }
-    struct sstar_link_attr attr = {.queue_pairs = a->queue_pairs,
-                                   .slots = slots_for(slot_bytes, slots_most, budget_bytes),
-                                   .slot_bytes = slot_bytes};
-    err = sstar_links_open(a->world, ranks, peers->n, &attr, &peers->links);
+        goto close;
+    err = sstar_links_open(a->world, ranks, n, attr, &peers->links);
     if (err)
-        goto free_all;
-    for (int i = 0; i < peers->n; i++)
+        goto close;
+    for (int r = 0; r < a->size; r++)
+        peers->index_of[r] = -1;
+    for (int i = 0; i < n; i++) {
+        peers->index_of[ranks[i]] = i;
         peers->peer[i] =
             (struct peer){.rank = ranks[i], .link = sstar_links_to(peers->links, ranks[i])};
-    free(ranks);
+    }
     *out = peers;
     return 0;
-free_all:
-    free(ranks);
+close:
     peers_close(peers);
     return err;
 }

@@ -10,6 +10,7 @@
 #define SSTAR_COLLECTIVES_AGGREGATOR_RING_H
 
 #include "collectives/aggregator_wire.h"
+#include "collectives/collectives.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -31,19 +32,22 @@ struct ring_shared {
     _Alignas(64) _Atomic uint64_t stamp_ns[RING_STAMPS];
 };
 
-/* What the writer and the reader know of a ring, each in its own memory. */
+/* What the writer and the reader know of a ring, each in its own memory. The writer's lane is where
+ * the next items go: what stands there is told to the reader by ring_publish. */
 struct ring_writer {
     struct ring_shared *shared;
     uint8_t *data;
     uint64_t size; /* a power of two */
     uint64_t head, released;
     uint64_t messages;
+    struct sstar_lane *lane;
     bool closed;
 };
 struct ring_reader {
     struct ring_shared *shared;
     uint8_t *data;
     uint64_t size;
+    struct item_format format;
     uint64_t head, taken, released;
     uint64_t messages;
     uint64_t expected; /* 1 + messages ever written, once known */
@@ -54,45 +58,53 @@ static inline size_t ring_bytes(uint64_t size)
     return sizeof(struct ring_shared) + size;
 }
 
-/* Room for an item, behind a skip to the beginning if it must not be cut. NULL: full. */
-static inline struct item_header *ring_reserve(struct ring_writer *w, uint32_t room)
+static inline void ring_shut_lane(struct ring_writer *w)
+{
+    w->lane->at = w->lane->end = w->data;
+}
+
+/* Room in the lane for an item, behind a skip to the beginning if it must not be cut, and for more
+ * of up to `most` bytes. The lane is empty or its items are published. 0, or -EAGAIN: full. */
+static inline int ring_open_lane(struct ring_writer *w, uint64_t room, uint64_t most)
 {
     uint64_t at = w->head & (w->size - 1), to_end = w->size - at;
     uint64_t need = room <= to_end ? room : to_end + room;
     if (w->head + need - w->released > w->size) {
         w->released = atomic_load_explicit(&w->shared->released, memory_order_acquire);
         if (w->head + need - w->released > w->size)
-            return NULL;
+            return -EAGAIN;
     }
     if (room > to_end) {
-        ((struct item_header *)(w->data + at))->bytes = ITEM_SKIP;
+        if (!w->lane->stride)
+            ((struct item_header *)(w->data + at))->bytes = ITEM_SKIP;
         w->head += to_end;
         at = 0;
+        to_end = w->size;
     }
-    return (struct item_header *)(w->data + at);
-}
-
-static inline void ring_publish(struct ring_writer *w, uint32_t room)
-{
-    w->head += room;
-    w->messages++;
-    atomic_store_explicit(&w->shared->head, w->head, memory_order_release);
-}
-
-/* 0, or -EAGAIN when the ring is full. */
-static inline int ring_write(struct ring_writer *w, uint16_t source, uint16_t destination,
-                             const void *data, uint32_t bytes)
-{
-    uint32_t room = item_room(bytes);
-    struct item_header *item = ring_reserve(w, room);
-    if (!item)
-        return -EAGAIN;
-    item->bytes = bytes;
-    item->source = source;
-    item->destination = destination;
-    memcpy(item + 1, data, bytes);
-    ring_publish(w, room);
+    uint64_t free = w->size - (w->head - w->released);
+    uint64_t until = free < to_end ? free : to_end;
+    most = most < room ? room : most;
+    w->lane->at = w->data + at;
+    w->lane->end = w->lane->at + (until < most ? until : most);
     return 0;
+}
+
+/* Bytes in the lane that are not published. */
+static inline uint64_t ring_unpublished(const struct ring_writer *w)
+{
+    return w->lane->count ? (uint64_t)(w->lane->at - (w->data + (w->head & (w->size - 1)))) : 0;
+}
+
+/* Let the reader see what stands in the lane. */
+static inline void ring_publish(struct ring_writer *w)
+{
+    if (!w->lane->count)
+        return;
+    w->head += ring_unpublished(w);
+    w->messages += w->lane->count;
+    if (!(w->head & (w->size - 1)))
+        ring_shut_lane(w);
+    atomic_store_explicit(&w->shared->head, w->head, memory_order_release);
 }
 
 static inline unsigned ring_stamp_index(uint64_t size, uint64_t position)
@@ -106,8 +118,15 @@ static inline void ring_close(struct ring_writer *w)
     atomic_store_explicit(&w->shared->closed, 1 + w->messages, memory_order_release);
 }
 
+/* Whether at this place the reader must go on at the ring's beginning. */
+static inline bool ring_skips(const struct ring_reader *r, uint64_t at)
+{
+    return r->format.stride ? r->size - at < r->format.stride
+                            : ((const struct item_header *)(r->data + at))->bytes == ITEM_SKIP;
+}
+
 /* The next item, in place, or NULL. It stays until ring_release. */
-static inline struct item_header *ring_read(struct ring_reader *r)
+static inline const uint8_t *ring_read(struct ring_reader *r)
 {
     for (;;) {
         if (r->taken == r->head) {
@@ -116,9 +135,9 @@ static inline struct item_header *ring_read(struct ring_reader *r)
                 return NULL;
         }
         uint64_t at = r->taken & (r->size - 1);
-        struct item_header *item = (struct item_header *)(r->data + at);
-        if (item->bytes != ITEM_SKIP) {
-            r->taken += item_room(item->bytes);
+        if (!ring_skips(r, at)) {
+            const uint8_t *item = r->data + at;
+            r->taken += format_room(&r->format, format_bytes(&r->format, item));
             r->messages++;
             return item;
         }

@@ -185,13 +185,30 @@ SSTAR_API int sstar_collective_prices(const struct sstar_collective *plan,
 
 /* ---- the aggregating all-to-all ------------------------------------------------------------- */
 
-enum sstar_strategy { SSTAR_NONE, SSTAR_PER_RANK, SSTAR_PER_NODE };
+enum sstar_strategy {
+    SSTAR_NONE,
+    SSTAR_PER_RANK,
+    SSTAR_PER_NODE,
+    SSTAR_MESH,     /* two or three hops by way of other ranks */
+    SSTAR_ADAPTIVE, /* per destination and while running: per rank if that pair alone fills S* in
+                       time, else per node, or by a mesh in worlds of many nodes */
+    SSTAR_STRATEGIES
+};
+/* When a buffer is sent. BYTES: when it holds flush_bytes. MARGINAL: also when the wire is free and
+ * waiting would save less of its time than it takes (collectives/flush.c). */
+enum sstar_flush { SSTAR_FLUSH_BYTES, SSTAR_FLUSH_MARGINAL, SSTAR_FLUSH_RULES };
+SSTAR_API const char *sstar_strategy_name(enum sstar_strategy strategy);
+SSTAR_API const char *sstar_flush_name(enum sstar_flush flush);
 
 struct sstar_aggregator_attr {
     enum sstar_strategy strategy;
-    uint32_t max_item_bytes; /* largest message */
-    uint32_t flush_bytes;    /* a buffer is sent by the first message that reaches this; 0: 4*S*,
-                                measured */
+    /* Either every message is of item_bytes, and none carries its size; or item_bytes is 0 and they
+     * are of 0 to max_item_bytes. */
+    uint32_t item_bytes, max_item_bytes;
+    uint32_t flush_bytes; /* a buffer is sent by the first message that reaches this; 0: 4*S*,
+                             measured */
+    enum sstar_flush flush;
+    uint32_t hops;         /* of a mesh: 2 or 3; 0: chosen. With ADAPTIVE also: use a mesh */
     double max_age_us;     /* and at this age of its first message, while ranks call; 0: no bound */
     uint32_t queue_pairs;  /* 0: the world's default */
     uint32_t buffer_bytes; /* room for messages under way, of each kind and pair; 0: chosen */
@@ -200,6 +217,9 @@ struct sstar_aggregator_attr {
     double s_star_bytes, s_star_rate_bytes;
 };
 struct sstar_aggregator;
+/* Data lies aligned to 8 bytes; with item_bytes to 4 if that divides them, else it may lie
+ * anywhere.
+ */
 struct sstar_item {
     const void *data; /* in place, until the next pull or advance */
     uint32_t bytes;
@@ -211,13 +231,65 @@ SSTAR_API int sstar_aggregator_open(struct sstar_world *world,
                                     const struct sstar_aggregator_attr *attr,
                                     struct sstar_aggregator **aggregator);
 SSTAR_API void sstar_aggregator_close(struct sstar_aggregator *aggregator);
+/* Bytes for messages under way that the rank which needs most of them takes in a world of so many
+ * ranks, with `ranks_per_node` on each node but the last: what open asks the hosts for before it
+ * takes it (-ENOMEM on every rank if a host has not got it); the device's own queues not counted.
+ * attr->flush_bytes must be given. 0 or -EINVAL. */
+SSTAR_API int sstar_aggregator_memory(const struct sstar_aggregator_attr *attr, int ranks,
+                                      int ranks_per_node, uint64_t *most_bytes);
 /* Start again after all were done (advance returned 0). Collective. */
 SSTAR_API int sstar_aggregator_reset(struct sstar_aggregator *aggregator);
+
+/* What sstar_push must know to put a message where it is gathered; the aggregator's own. */
+struct sstar_lane {
+    unsigned char *at, *end; /* the next message goes there, if it fits */
+    uint32_t count, bytes;   /* put there so far: messages and payload */
+    uint32_t header_bytes;   /* of a message */
+    uint32_t stride;         /* header and payload of a message of item_bytes; 0: sizes vary */
+};
+struct sstar_aggregator_front {
+    uint32_t ranks, rank;
+    uint32_t least_bytes, span_bytes; /* a message has least to least + span */
+    struct sstar_lane **lanes;        /* [ranks] */
+};
+static inline uint64_t sstar_lane_room(const struct sstar_lane *lane, uint32_t bytes)
+{
+    return lane->stride ? lane->stride : 8 + (((uint64_t)bytes + 7) & ~(uint64_t)7);
+}
+/* Little-endian: size (if it varies), source, destination; then the payload. */
+static inline void sstar_lane_put(struct sstar_lane *lane, uint32_t source, uint32_t destination,
+                                  const void *data, uint32_t bytes)
+{
+    unsigned char *at = lane->at;
+    uint32_t tag = source | destination << 16;
+    if (lane->header_bytes == 8)
+        __builtin_memcpy(at, &bytes, sizeof bytes);
+    if (lane->header_bytes)
+        __builtin_memcpy(at + lane->header_bytes - 4, &tag, sizeof tag);
+    __builtin_memcpy(at + lane->header_bytes, data, bytes);
+    lane->at = at + sstar_lane_room(lane, bytes);
+    lane->count++;
+    lane->bytes += bytes;
+}
+SSTAR_API int sstar_push_slow(struct sstar_aggregator *aggregator, int to, const void *data,
+                              uint32_t bytes);
+
 /* Hand over a message for rank `to` (itself included). It is copied. Messages from one rank to
  * another arrive in the order of pushing. -EAGAIN: full; pull what has arrived, advance, and push
  * again. */
-SSTAR_API int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data,
-                         uint32_t bytes);
+static inline int sstar_push(struct sstar_aggregator *aggregator, int to, const void *data,
+                             uint32_t bytes)
+{
+    const struct sstar_aggregator_front *front = (const struct sstar_aggregator_front *)aggregator;
+    if ((uint32_t)to < front->ranks && bytes - front->least_bytes <= front->span_bytes) {
+        struct sstar_lane *lane = front->lanes[to];
+        if ((uint64_t)(lane->end - lane->at) >= sstar_lane_room(lane, bytes)) {
+            sstar_lane_put(lane, front->rank, (uint32_t)to, data, bytes);
+            return 0;
+        }
+    }
+    return sstar_push_slow(aggregator, to, data, bytes);
+}
 /* 1 and the next message that has arrived, 0 if there is none now, or a negative errno. */
 SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item);
 /* Move messages on; `done`: this rank will push no more. 1: go on pulling and advancing; 0: every
@@ -238,10 +310,11 @@ enum {
     SSTAR_PASTS
 };
 
-/* What one rank sent since open or reset. Add up over ranks with sstar_allgather. With `node` the
- * wire messages of a node stand in the ledgers of its gateways. */
+/* What one rank sent since open or reset; a message counts from when its buffer leaves. Add up over
+ * ranks with sstar_allgather. With `node` the wire messages of a node stand in the ledgers of its
+ * gateways. */
 struct sstar_ledger {
-    uint64_t messages, message_bytes;     /* pushed */
+    uint64_t messages, message_bytes;     /* pushed here */
     uint64_t cross_messages, cross_bytes; /* of these, to other nodes (payload) */
     uint64_t wire_messages, wire_bytes;   /* sent across nodes, headers included */
     /* Wire messages by size class: class i holds sizes in [2^(i/4), 2^((i+1)/4)); and the messages

@@ -2,6 +2,7 @@
 /* The port model of softnic.h applied to the wire messages that each strategy makes. */
 #include "collectives/model_alltoall.h"
 #include "collectives/aggregator_wire.h"
+#include "collectives/mesh_route.h"
 #include "transport/link.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -13,9 +14,9 @@ struct port {
 
 struct model {
     const struct alltoall_traffic *traffic;
-    struct port *port; /* [ranks] or [nodes] */
-    int *members;      /* [nodes]: ranks of each */
-    uint32_t room;     /* of a message with its header */
+    struct port *port;      /* [ranks] or [nodes] */
+    int *members;           /* [nodes]: ranks of each */
+    uint32_t plain, routed; /* room of a message with its header, see aggregator_wire.h */
     uint32_t flush_bytes;
     uint64_t wire_messages, wire_bytes;
 };
@@ -36,30 +37,38 @@ static void wire(struct model *m, int from, int to, uint64_t count, uint64_t byt
     m->wire_bytes += all;
 }
 
-static void pair_none(struct model *m, int from, int to, uint64_t messages)
+static uint64_t padded(uint64_t bytes)
 {
-    wire(m, from, to, messages, m->room);
-    wire(m, from, to, 1, sizeof(struct item_header) + sizeof(uint64_t)); /* the end */
+    return (bytes + 7) & ~(uint64_t)7;
 }
 
-static void pair_rank(struct model *m, int from, int to, uint64_t messages)
+static void pair_none(struct model *m, int from, int to, uint64_t messages)
+{
+    uint32_t fixed = m->traffic->fixed ? m->traffic->message_bytes : 0;
+    struct item_format format = format_plain(fixed);
+    wire(m, from, to, messages, none_bytes(&format, m->traffic->message_bytes));
+    wire(m, from, to, 1, none_last_bytes(&format));
+}
+
+static void pair_rank(struct model *m, int from, int to, uint64_t messages, uint32_t room)
 {
     uint32_t header = sizeof(struct buffer_header);
-    uint64_t items =
-        m->flush_bytes > header ? (m->flush_bytes - header + m->room - 1) / m->room : 1;
+    uint64_t items = m->flush_bytes > header ? (m->flush_bytes - header + room - 1) / room : 1;
     uint64_t full = messages / items, rest = messages % items;
-    wire(m, from, to, full, header + items * m->room);
-    wire(m, from, to, 1, header + rest * m->room + sizeof(uint64_t));
+    wire(m, from, to, full, padded(header + items * room));
+    wire(m, from, to, 1, padded(header + rest * room) + sizeof(uint64_t));
 }
 
 static void pair_node(struct model *m, int from, int to, int writers, int readers,
                       uint64_t messages)
 {
-    uint64_t items = (m->flush_bytes + m->room - 1) / m->room;
+    uint64_t items = (m->flush_bytes + m->routed - 1) / m->routed;
     uint64_t full = messages / items, rest = messages % items;
     uint32_t pieces = (uint32_t)writers;
-    wire(m, from, to, full, node_directory_bytes(pieces, (uint32_t)readers, 0) + items * m->room);
-    wire(m, from, to, 1, node_directory_bytes(pieces, (uint32_t)readers, 1) + rest * m->room);
+    wire(m, from, to, full,
+         padded(node_directory_bytes(pieces, (uint32_t)readers, 0) + items * m->routed));
+    wire(m, from, to, 1,
+         padded(node_directory_bytes(pieces, (uint32_t)readers, 1) + rest * m->routed));
 }
 
 /* The rank at place `local` of a node. */
@@ -82,7 +91,7 @@ static void all_ranks(struct model *m, enum sstar_strategy strategy)
             if (strategy == SSTAR_NONE)
                 pair_none(m, port_of(m, from), port_of(m, to), n);
             else
-                pair_rank(m, port_of(m, from), port_of(m, to), n);
+                pair_rank(m, port_of(m, from), port_of(m, to), n, m->plain);
         }
     }
 }
@@ -112,6 +121,33 @@ static void all_nodes(struct model *m)
     }
 }
 
+/* Every message by its hops; then the streams of each hop as those of `rank`. */
+static int all_mesh(struct model *m)
+{
+    const struct alltoall_traffic *t = m->traffic;
+    size_t n = (size_t)t->ranks;
+    struct mesh_shape shape = mesh_shape_of(t->ranks, m->members[t->node_of[0]], (int)t->hops);
+    uint64_t *flow = calloc((size_t)shape.hops * n * n, sizeof *flow);
+    if (!flow)
+        return -ENOMEM;
+    for (int from = 0; from < t->ranks; from++)
+        for (int to = 0; to < t->ranks; to++)
+            for (int h = 0, at = from; t->node_of[from] != t->node_of[to] && h < shape.hops; h++) {
+                int next = mesh_next(&shape, h, at, to);
+                flow[((size_t)h * n + (size_t)at) * n + (size_t)next] +=
+                    t->messages[(size_t)from * n + (size_t)to];
+                at = next;
+            }
+    for (int h = 0; h < shape.hops; h++)
+        for (int a = 0; a < t->ranks; a++)
+            for (int b = 0; b < t->ranks; b++)
+                if (t->node_of[a] != t->node_of[b] && mesh_linked(&shape, h, a, b))
+                    pair_rank(m, port_of(m, a), port_of(m, b),
+                              flow[((size_t)h * n + (size_t)a) * n + (size_t)b], m->routed);
+    free(flow);
+    return 0;
+}
+
 static double seconds_of(const struct model *m, int ports, const struct sstar_cost *cost)
 {
     double worst_us = 0, byte_us = cost->beta_gbps > 0 ? 1e-3 / cost->beta_gbps : 0;
@@ -127,32 +163,54 @@ static double seconds_of(const struct model *m, int ports, const struct sstar_co
     return m->wire_messages ? (worst_us + cost->alpha_us) * 1e-6 : 0;
 }
 
-int model_alltoall(const struct alltoall_traffic *t, enum sstar_strategy strategy,
-                   uint32_t flush_bytes, const struct sstar_cost *cost,
-                   struct alltoall_prediction *out)
+static int one_strategy(const struct alltoall_traffic *t, enum sstar_strategy strategy,
+                        uint32_t flush_bytes, const struct sstar_cost *cost,
+                        struct alltoall_prediction *out)
 {
-    if (t->ranks < 1 || t->nodes < 1 || (unsigned)strategy > SSTAR_PER_NODE ||
-        (strategy != SSTAR_NONE && flush_bytes == 0))
-        return -EINVAL;
     int ports = t->port_per_rank ? t->ranks : t->nodes, err = -ENOMEM;
-    struct model m = {
-        .traffic = t, .room = item_room(t->message_bytes), .flush_bytes = flush_bytes};
+    uint32_t fixed = t->fixed ? t->message_bytes : 0;
+    struct item_format plain = format_plain(fixed), routed = format_routed(fixed);
+    struct model m = {.traffic = t,
+                      .plain = format_room(&plain, t->message_bytes),
+                      .routed = format_room(&routed, t->message_bytes),
+                      .flush_bytes = flush_bytes};
     m.port = calloc((size_t)ports, sizeof *m.port);
     m.members = calloc((size_t)t->nodes, sizeof *m.members);
     if (!m.port || !m.members)
         goto free_all;
     for (int r = 0; r < t->ranks; r++)
         m.members[t->node_of[r]]++;
+    err = 0;
     if (strategy == SSTAR_PER_NODE)
         all_nodes(&m);
+    else if (strategy == SSTAR_MESH)
+        err = all_mesh(&m);
     else
         all_ranks(&m, strategy);
-    *out = (struct alltoall_prediction){.seconds = seconds_of(&m, ports, cost),
-                                        .wire_messages = m.wire_messages,
-                                        .wire_bytes = m.wire_bytes};
-    err = 0;
+    if (!err)
+        *out = (struct alltoall_prediction){.seconds = seconds_of(&m, ports, cost),
+                                            .wire_messages = m.wire_messages,
+                                            .wire_bytes = m.wire_bytes};
 free_all:
     free(m.port);
     free(m.members);
+    return err;
+}
+
+int model_alltoall(const struct alltoall_traffic *t, enum sstar_strategy strategy,
+                   uint32_t flush_bytes, const struct sstar_cost *cost,
+                   struct alltoall_prediction *out)
+{
+    if (t->ranks < 1 || t->nodes < 1 || (unsigned)strategy >= SSTAR_STRATEGIES ||
+        (strategy != SSTAR_NONE && flush_bytes == 0))
+        return -EINVAL;
+    if (strategy != SSTAR_ADAPTIVE)
+        return one_strategy(t, strategy, flush_bytes, cost, out);
+    struct alltoall_prediction straight, base;
+    int err = one_strategy(t, SSTAR_PER_RANK, flush_bytes, cost, &straight);
+    if (!err)
+        err = one_strategy(t, t->hops ? SSTAR_MESH : SSTAR_PER_NODE, flush_bytes, cost, &base);
+    if (!err)
+        *out = straight.seconds < base.seconds ? straight : base;
     return err;
 }

@@ -10,6 +10,7 @@
 
 #include "collectives/aggregator_ring.h"
 #include "collectives/collectives.h"
+#include "collectives/schedule.h"
 #include "transport/link.h"
 #include "transport/wait.h"
 #include "transport/world.h"
@@ -21,7 +22,10 @@ struct strategy {
     size_t (*shared_bytes)(const struct sstar_aggregator *a, int local);
     /* Fills a->state; a->shared[] is there. Collective. */
     int (*open)(struct sstar_aggregator *a);
-    /* A message for a rank of another node: 0, -EAGAIN (nothing was done), or an error. */
+    /* Bytes of all links that this rank would open; from the shape alone, there may be no world. */
+    uint64_t (*link_bytes)(const struct sstar_aggregator *a);
+    /* A message for a rank of another node whose lane has no room for it: 0, -EAGAIN (nothing was
+     * done), or an error. What is put into a lane behind our back is as good as pushed. */
     int (*push)(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes);
     /* Send what has waited too long and what was built but not rung. Called by progress's callers
      * every few messages, so cheap when there is nothing to do. Number of things moved, or -errno.
@@ -39,12 +43,15 @@ struct strategy {
     bool (*sending)(struct sstar_aggregator *a);
     /* A rank whose stream to us has not ended, -1: all have. */
     int (*missing)(struct sstar_aggregator *a);
+    /* What was pushed for a rank must not wait for more. May be NULL. */
+    void (*urge)(struct sstar_aggregator *a, int to);
     /* Between two barriers, after all have finished. */
     int (*reset)(struct sstar_aggregator *a);
     /* Accepts what is half open. Collective unless the world failed. */
     void (*close)(struct sstar_aggregator *a);
 };
-extern const struct strategy strategy_none, strategy_rank, strategy_node;
+extern const struct strategy strategy_none, strategy_rank, strategy_node, strategy_mesh,
+    strategy_adaptive;
 
 /* What we map of a rank of our node. */
 struct segment {
@@ -55,13 +62,19 @@ struct segment {
 struct local; /* aggregator_local.c */
 
 struct sstar_aggregator {
-    struct sstar_world *world;
+    struct sstar_aggregator_front front; /* first: what sstar_push looks at */
+    struct sstar_lane **lanes;           /* [size]: where messages for a rank are put */
+    struct sstar_lane shut;              /* one that never has room */
+    struct sstar_world *world;           /* NULL: only the shape is wanted */
     const struct strategy *strategy;
     void *state; /* the strategy's */
     struct local *local;
     int rank, size, node, nodes, local_rank, local_size;
-    int *node_of, *local_of; /* [size] */
-    uint32_t max_item_bytes, flush_bytes, queue_pairs;
+    struct node_map map;
+    const int *node_of, *local_of; /* [size], of the map */
+    uint32_t item_bytes, max_item_bytes, flush_bytes, queue_pairs, hops;
+    const struct flush_rule *flush;
+    struct sstar_cost cost; /* of the wire; 0: not known */
     uint64_t ring_size;     /* of data, for every ring in node-local memory */
     uint64_t max_age_ns;    /* UINT64_MAX: no bound */
     struct segment *shared; /* [local_size] */
@@ -101,6 +114,62 @@ static inline uint64_t power_of_two(uint64_t at_least)
     return p;
 }
 
+static inline int local_size_of(const struct sstar_aggregator *a, int node)
+{
+    return node_map_local_size(&a->map, node);
+}
+static inline int rank_at(const struct sstar_aggregator *a, int node, int local)
+{
+    return a->map.members[a->map.first[node] + local];
+}
+
+/* ---- lanes --------------------------------------------------------------------------------------
+ */
+
+static inline struct sstar_lane lane_of_format(const struct item_format *f)
+{
+    return (struct sstar_lane){.header_bytes = f->header, .stride = f->stride};
+}
+
+/* Messages that were put there are from here on the ledger's. */
+static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *lane, bool cross)
+{
+    a->ledger.messages += lane->count;
+    a->ledger.message_bytes += lane->bytes;
+    a->ledger.copied_bytes += lane->bytes;
+    if (cross) {
+        a->ledger.cross_messages += lane->count;
+        a->ledger.cross_bytes += lane->bytes;
+    }
+    a->moved += lane->count;
+    a->moved_bytes += lane->bytes;
+    lane->count = lane->bytes = 0;
+}
+
+/* ---- when to send: flush.c ----------------------------------------------------------------------
+ */
+
+/* What is held for one link, and what that link did last. */
+struct flush_view {
+    uint64_t fill_bytes;
+    uint64_t age_ns;       /* of the first message */
+    uint64_t since_ns;     /* since the last wire message */
+    uint64_t before_bytes; /* of that */
+};
+struct flush_rule {
+    const char *name;
+    bool needs_clock; /* else only asked with fill_bytes */
+    /* Whether to send before the buffer is full; the age bound holds besides. */
+    bool (*due)(const struct sstar_aggregator *a, const struct flush_view *view);
+};
+extern const struct flush_rule *const flush_rules[SSTAR_FLUSH_RULES];
+/* The rule, or the age bound, or there are flush_bytes. */
+bool flush_due(const struct sstar_aggregator *a, const struct flush_view *view);
+static inline bool flush_needs_clock(const struct sstar_aggregator *a)
+{
+    return a->flush->needs_clock || a->max_age_ns != UINT64_MAX;
+}
+
 /* ---- aggregator_local.c: messages inside the node ----------------------------------------------
  */
 
@@ -108,6 +177,8 @@ size_t local_shared_bytes(const struct sstar_aggregator *a);
 int local_open(struct sstar_aggregator *a);
 void local_close(struct sstar_aggregator *a);
 int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes);
+/* Let the others see what was pushed. */
+void local_publish(struct sstar_aggregator *a);
 int local_pull(struct sstar_aggregator *a, struct sstar_item *item);
 /* Say that no more comes from us. */
 void local_finish(struct sstar_aggregator *a);
@@ -115,7 +186,7 @@ bool local_drained(struct sstar_aggregator *a);
 int local_missing(struct sstar_aggregator *a); /* local rank that has not ended, -1: all have */
 void local_reset(struct sstar_aggregator *a);
 
-/* ---- aggregator_peers.c: what `none` and `rank` share, a link to every rank of other nodes ------
+/* ---- aggregator_peers.c: a link to each of some ranks -------------------------------------------
  */
 
 struct peer {
@@ -127,13 +198,8 @@ struct peer {
     uint32_t taken;    /* wire messages received and not yet released */
     uint64_t ticket;   /* of the last wire message */
     bool last_sent;    /* the end of our stream has been sent */
-    /* Of `none`: `count` messages are built and not rung. Of `rank`: the open buffer. */
-    uint8_t *buffer;
-    uint32_t count, fill, payload_bytes;
     uint64_t opened_ns;
-    /* Of `rank`: the buffer that is being handed out. */
-    const uint8_t *at, *end;
-    uint32_t left;
+    uint32_t count; /* of `none`: messages that are built and not rung */
 };
 struct peers {
     struct sstar_links *links;
@@ -143,9 +209,14 @@ struct peers {
     int turn; /* whose messages are being handed out */
     int open; /* how many have a buffer open or messages not rung */
 };
-/* Links with slots for wire messages of slot_bytes; as many slots as budget_bytes allow. */
-int peers_open(struct sstar_aggregator *a, uint32_t slot_bytes, uint32_t slots_most,
-               uint64_t budget_bytes, struct peers **peers);
+/* All ranks of other nodes: how many, and which, if `ranks` is not NULL. */
+int peers_remote(const struct sstar_aggregator *a, int *ranks);
+/* Links to n ranks, with slots for wire messages of slot_bytes: as many as the budget allows, of
+ * which there is one for each link and one for all together. */
+int peers_open(struct sstar_aggregator *a, const int *ranks, int n,
+               const struct sstar_link_attr *attr, struct peers **peers);
+struct sstar_link_attr peers_attr(const struct sstar_aggregator *a, int n, uint32_t slot_bytes,
+                                  uint32_t slots_most, uint64_t budget_bytes);
 void peers_close(struct peers *peers);
 void peers_reset(struct peers *peers);
 int peers_missing(const struct peers *peers);

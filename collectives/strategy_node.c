@@ -8,7 +8,11 @@
 #include "transport/memory.h"
 #include <stdlib.h>
 
-enum { NODE_SLOTS = 64, NODE_BUDGET_BYTES = 4 << 20 };
+enum {
+    NODE_SLOTS = 64,
+    NODE_BUDGET_BYTES = 4 << 20,      /* of the slots of a link, */
+    NODE_ALL_BUDGET_BYTES = 64 << 20, /* and of all of a gateway */
+};
 
 /* ---- what lies where; every rank of the world computes the same ---------------------------------
  */
@@ -20,18 +24,24 @@ static int owner_of(const struct sstar_aggregator *a, int other)
 
 static void compute_sizes(const struct sstar_aggregator *a, struct per_node *n)
 {
+    n->format = format_routed(a->item_bytes);
     n->readers_most = 1;
     for (int node = 0; node < a->nodes; node++) {
-        int size = sstar_local_size_of(a->world, node);
+        int size = local_size_of(a, node);
         n->readers_most = size > n->readers_most ? size : n->readers_most;
     }
     n->pieces_most = 2 * (uint32_t)n->readers_most; /* a ring may be cut where it begins anew */
     n->directory_most =
         (uint32_t)align_up(node_directory_bytes(n->pieces_most, (uint32_t)n->readers_most, 1), 64);
-    uint64_t most = (uint64_t)n->directory_most + a->flush_bytes + item_room(a->max_item_bytes);
+    uint64_t most = (uint64_t)n->directory_most + a->flush_bytes +
+                    format_room(&n->format, a->max_item_bytes) + 8;
     n->slot_bytes = (uint32_t)align_up(most, 64);
+    /* A node of few ranks has most links for each. */
+    int links = (a->nodes - 1) / node_map_least(&a->map) + 1;
+    uint64_t budget = NODE_ALL_BUDGET_BYTES / (uint64_t)links;
+    budget = budget < NODE_BUDGET_BYTES ? budget : NODE_BUDGET_BYTES;
     n->slots = NODE_SLOTS;
-    while (n->slots > 4 && (uint64_t)n->slots * n->slot_bytes > NODE_BUDGET_BYTES)
+    while (n->slots > 4 && (uint64_t)n->slots * n->slot_bytes > budget)
         n->slots /= 2;
 }
 
@@ -55,6 +65,23 @@ static size_t node_shared_bytes(const struct sstar_aggregator *a, int local)
         if (other != a->node && owner_of(a, other) == local)
             bytes += channel_bytes(a, &sizes);
     return bytes;
+}
+
+static struct sstar_link_attr link_attr(const struct sstar_aggregator *a, const struct per_node *n)
+{
+    return (struct sstar_link_attr){
+        .queue_pairs = a->queue_pairs, .slots = n->slots, .slot_bytes = n->slot_bytes};
+}
+
+static uint64_t node_link_bytes(const struct sstar_aggregator *a)
+{
+    struct per_node sizes;
+    int links = 0;
+    compute_sizes(a, &sizes);
+    for (int other = 0; other < a->nodes; other++)
+        links += other != a->node && owner_of(a, other) == a->local_rank;
+    struct sstar_link_attr attr = link_attr(a, &sizes);
+    return links_bytes(&attr, links, 0);
 }
 
 /* The channel's part of its owner's memory. */
@@ -82,6 +109,10 @@ static int open_channel(struct sstar_aggregator *a, int other)
     c->owner = owner_of(a, other);
     c->out =
         (struct ring_writer){.shared = out, .data = (uint8_t *)(out + 1), .size = a->ring_size};
+    c->lane = lane_of_format(&n->format);
+    c->out.lane = &c->lane;
+    for (int i = 0; i < local_size_of(a, other); i++)
+        a->lanes[rank_at(a, other, i)] = &c->lane;
     c->stamped = UINT64_MAX;
     c->handout = (void *)handout;
     c->entries = (void *)(c->handout->consumed + a->local_size);
@@ -97,10 +128,8 @@ static int open_links(struct sstar_aggregator *a)
     /* The other end is that node's gateway to us. */
     for (int other = 0; other < a->nodes; other++)
         if (n->channel[other].gateway)
-            peers[n_peers++] =
-                sstar_rank_at(a->world, other, a->node % sstar_local_size_of(a->world, other));
-    struct sstar_link_attr attr = {
-        .queue_pairs = a->queue_pairs, .slots = n->slots, .slot_bytes = n->slot_bytes};
+            peers[n_peers++] = rank_at(a, other, a->node % local_size_of(a, other));
+    struct sstar_link_attr attr = link_attr(a, n);
     int err = sstar_links_open(a->world, peers, n_peers, &attr, &n->links);
     for (int other = 0, i = 0; !err && other < a->nodes; other++) {
         struct channel *c = &n->channel[other];
@@ -118,7 +147,7 @@ static int open_links(struct sstar_aggregator *a)
 
 static int map_slots(struct sstar_aggregator *a, struct channel *c)
 {
-    int rank = sstar_rank_at(a->world, a->node, c->owner);
+    int rank = rank_at(a, a->node, c->owner);
     c->slots = memory_peer(a->world, rank, c->handout->slots_address, c->handout->slots_bytes);
     if (!c->slots) {
         control_await_news(a->world);
@@ -169,31 +198,54 @@ static void node_close(struct sstar_aggregator *a)
 /* ---- messages -----------------------------------------------------------------------------------
  */
 
+/* When what stands in the lane came: for each part of the ring that begins in it, or if the gateway
+ * had taken all before. */
+static void stamp(struct channel *c)
+{
+    const struct ring_writer *w = &c->out;
+    uint64_t part_bytes = w->size / RING_STAMPS, end = w->head + ring_unpublished(w);
+    bool all_taken = atomic_load_explicit(&w->shared->taken, memory_order_relaxed) == w->head;
+    for (uint64_t part = w->head / part_bytes; part <= (end - 1) / part_bytes; part++) {
+        if (part == c->stamped && !all_taken)
+            continue;
+        atomic_store_explicit(&w->shared->stamp_ns[part % RING_STAMPS], c->opened_ns,
+                              memory_order_relaxed);
+        c->stamped = part;
+    }
+}
+
+/* Let the gateway see what was pushed. The next message opens the lane anew, and so has a time. */
+static int publish(struct sstar_aggregator *a, struct channel *c)
+{
+    if (!c->lane.count)
+        return 0;
+    stamp(c);
+    ring_publish(&c->out);
+    lane_account(a, &c->lane, true);
+    ring_shut_lane(&c->out);
+    return 1;
+}
+
 static int node_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     struct channel *c = &per_node(a)->channel[a->node_of[to]];
     struct ring_writer *w = &c->out;
-    uint32_t room = item_room(bytes);
-    uint64_t before = w->head;
-    struct item_header *item = ring_reserve(w, room);
-    if (!item) {
+    publish(a, c);
+    int err = ring_open_lane(w, sstar_lane_room(w->lane, bytes), w->size / RING_STAMPS);
+    if (err) {
         atomic_store_explicit(&w->shared->full, 1 + w->head, memory_order_relaxed);
-        return -EAGAIN;
+        return err;
     }
-    uint64_t part = w->head / (w->size / RING_STAMPS);
-    if (part != c->stamped ||
-        atomic_load_explicit(&w->shared->taken, memory_order_relaxed) == before) {
-        c->stamped = part;
-        atomic_store_explicit(&w->shared->stamp_ns[ring_stamp_index(w->size, w->head)], clock_ns(),
-                              memory_order_relaxed);
-    }
-    item->bytes = bytes;
-    item->source = (uint16_t)a->rank;
-    item->destination = (uint16_t)to;
-    memcpy(item + 1, data, bytes);
-    ring_publish(w, room);
-    a->ledger.copied_bytes += bytes;
+    c->opened_ns = clock_ns();
+    sstar_lane_put(w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
     return 0;
+}
+
+static void node_urge(struct sstar_aggregator *a, int to)
+{
+    struct channel *c = &per_node(a)->channel[a->node_of[to]];
+    publish(a, c);
+    atomic_store_explicit(&c->out.shared->full, 1 + c->out.head, memory_order_relaxed);
 }
 
 /* What is due, of the channels that we are the gateway of. */
@@ -202,6 +254,9 @@ static int node_flush(struct sstar_aggregator *a)
     struct per_node *n = per_node(a);
     int moved = 0;
     for (int other = 0; other < a->nodes; other++) {
+        if (other == a->node)
+            continue;
+        moved += publish(a, &n->channel[other]);
         if (!n->channel[other].gateway)
             continue;
         int sent = gateway_send(a, &n->channel[other]);
@@ -244,8 +299,10 @@ static int node_finish(struct sstar_aggregator *a)
     bool waiting = false;
     for (int other = 0; other < a->nodes; other++) {
         struct channel *c = &n->channel[other];
-        if (other != a->node && !c->out.closed)
-            ring_close(&c->out);
+        if (other == a->node || c->out.closed)
+            continue;
+        publish(a, c);
+        ring_close(&c->out);
     }
     int sent = node_flush(a);
     if (sent < 0)
@@ -275,7 +332,7 @@ static int node_missing(struct sstar_aggregator *a)
 {
     for (int other = 0; other < a->nodes; other++)
         if (other != a->node && !per_node(a)->channel[other].expected)
-            return sstar_rank_at(a->world, other, 0);
+            return rank_at(a, other, 0);
     return -1;
 }
 
@@ -303,6 +360,7 @@ static int node_reset(struct sstar_aggregator *a)
 const struct strategy strategy_node = {
     .name = "node",
     .shared_bytes = node_shared_bytes,
+    .link_bytes = node_link_bytes,
     .open = node_open,
     .push = node_push,
     .flush = node_flush,
@@ -311,6 +369,7 @@ const struct strategy strategy_node = {
     .finish = node_finish,
     .sending = node_sending,
     .missing = node_missing,
+    .urge = node_urge,
     .reset = node_reset,
     .close = node_close,
 };

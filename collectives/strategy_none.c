@@ -14,22 +14,37 @@ enum {
     MESSAGES_PER_DOORBELL = 16,
 };
 
-/* The end of a stream: an item header and the count. */
-enum { LAST_BYTES = 16 };
-
 struct none {
     struct peers *peers;
+    struct item_format format;
 };
+
+static struct sstar_link_attr link_attr(const struct sstar_aggregator *a)
+{
+    struct item_format format = format_plain(a->item_bytes);
+    uint32_t most = none_bytes(&format, a->max_item_bytes), last = none_last_bytes(&format);
+    return peers_attr(a, a->size - node_map_least(&a->map), most > last ? most : last, NONE_SLOTS,
+                      NONE_BUDGET_BYTES);
+}
+
+static uint64_t none_link_bytes(const struct sstar_aggregator *a)
+{
+    struct sstar_link_attr attr = link_attr(a);
+    return links_bytes(&attr, peers_remote(a, NULL), 0);
+}
 
 static int none_open(struct sstar_aggregator *a)
 {
     struct none *none = calloc(1, sizeof *none);
-    if (!none)
-        return -ENOMEM;
+    int *ranks = calloc((size_t)a->size, sizeof *ranks), err = -ENOMEM;
     a->state = none;
-    uint32_t room = item_room(a->max_item_bytes);
-    return peers_open(a, room > LAST_BYTES ? room : LAST_BYTES, NONE_SLOTS, NONE_BUDGET_BYTES,
-                      &none->peers);
+    if (none && ranks) {
+        struct sstar_link_attr attr = link_attr(a);
+        none->format = format_plain(a->item_bytes);
+        err = peers_open(a, ranks, peers_remote(a, ranks), &attr, &none->peers);
+    }
+    free(ranks);
+    return err;
 }
 
 static void none_close(struct sstar_aggregator *a)
@@ -59,18 +74,20 @@ static int ring(struct sstar_aggregator *a, struct peers *peers, struct peer *p)
 
 static int none_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
-    struct peers *peers = ((struct none *)a->state)->peers;
+    struct none *none = a->state;
+    struct peers *peers = none->peers;
     struct peer *p = &peers->peer[peers->index_of[to]];
-    uint32_t room = item_room(bytes);
+    uint32_t room = none_bytes(&none->format, bytes);
     void *payload;
     int err = link_reserve(p->link, room, &payload);
     if (err) {
         int failed = err == -EAGAIN && p->count ? ring(a, peers, p) : 0;
         return failed ? failed : err;
     }
-    *(struct item_header *)payload = (struct item_header){
-        .bytes = bytes, .source = (uint16_t)a->rank, .destination = (uint16_t)to};
-    memcpy((uint8_t *)payload + sizeof(struct item_header), data, bytes);
+    struct sstar_lane lane = lane_of_format(&none->format);
+    lane.at = payload;
+    sstar_lane_put(&lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+    memset(lane.at, 0, room - (uint32_t)(lane.at - (uint8_t *)payload));
     if (p->count == 0) {
         p->opened_ns = clock_ns();
         peers->open++;
@@ -83,7 +100,7 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
     p->count++;
     if (full)
         rung(a, peers, p);
-    a->ledger.copied_bytes += bytes;
+    lane_account(a, &lane, true);
     ledger_wire(&a->ledger, room + LINK_TRAILER_BYTES, 1, bytes);
     return 0;
 }
@@ -112,20 +129,21 @@ static int none_progress(struct sstar_aggregator *a)
 static int take(struct sstar_aggregator *a, struct peer *p, const struct message *m,
                 struct sstar_item *item)
 {
-    const struct item_header *header = m->data;
+    const struct none *none = a->state;
+    const uint8_t *at = m->data;
     p->taken++;
-    if (m->bytes < sizeof *header || header->source != p->rank || header->destination != a->rank)
-        return wire_broken(a, p->rank, "a message that is not its own");
-    if (header->bytes == ITEM_LAST) {
-        if (m->bytes != LAST_BYTES)
-            return wire_broken(a, p->rank, "a broken end of stream");
-        p->expected = 1 + *(const uint64_t *)(header + 1);
+    if (m->bytes == none_last_bytes(&none->format) &&
+        (none->format.stride || *(const uint32_t *)at == ITEM_SKIP)) {
+        p->expected = 1 + ((const uint64_t *)(at + m->bytes))[-1];
         return 0;
     }
-    if (header->bytes > a->max_item_bytes || item_room(header->bytes) != m->bytes)
+    if (m->bytes < sizeof(uint64_t) || format_bytes(&none->format, at) > a->max_item_bytes ||
+        none_bytes(&none->format, format_bytes(&none->format, at)) != m->bytes)
         return wire_broken(a, p->rank, "a message of another size than it says");
     p->received++;
-    *item = (struct sstar_item){.data = header + 1, .bytes = header->bytes, .source = p->rank};
+    *item = (struct sstar_item){.data = at + none->format.header,
+                                .bytes = format_bytes(&none->format, at),
+                                .source = p->rank};
     return 1;
 }
 
@@ -156,19 +174,18 @@ static int none_pull(struct sstar_aggregator *a, struct sstar_item *item)
 
 static int send_last(struct sstar_aggregator *a, struct peer *p)
 {
+    uint32_t bytes = none_last_bytes(&((struct none *)a->state)->format);
     void *payload;
-    int err = link_reserve(p->link, LAST_BYTES, &payload);
+    int err = link_reserve(p->link, bytes, &payload);
     if (err)
         return err;
-    struct item_header *item = payload;
-    *item = (struct item_header){
-        .bytes = ITEM_LAST, .source = (uint16_t)a->rank, .destination = (uint16_t)p->rank};
-    *(uint64_t *)(item + 1) = p->sent;
-    err = link_commit_ticket(p->link, LAST_BYTES, 0, &p->ticket);
+    memset(payload, 0xff, bytes); /* ITEM_SKIP */
+    ((uint64_t *)((uint8_t *)payload + bytes))[-1] = p->sent;
+    err = link_commit_ticket(p->link, bytes, 0, &p->ticket);
     if (err)
         return err;
     p->last_sent = true;
-    ledger_wire(&a->ledger, LAST_BYTES + LINK_TRAILER_BYTES, 0, 0);
+    ledger_wire(&a->ledger, bytes + LINK_TRAILER_BYTES, 0, 0);
     return 0;
 }
 
@@ -207,6 +224,7 @@ static int none_reset(struct sstar_aggregator *a)
 
 const struct strategy strategy_none = {
     .name = "none",
+    .link_bytes = none_link_bytes,
     .open = none_open,
     .push = none_push,
     .flush = none_flush,

@@ -17,6 +17,8 @@ enum {
     OPTION_EXPERTS,
     OPTION_FLUSH_BYTES,
     OPTION_MAX_AGE,
+    OPTION_FLUSH,
+    OPTION_HOPS,
     OPTION_PER_LAYER,
     OPTION_CHECK,
     OPTION_NO_CHECK,
@@ -28,7 +30,7 @@ static const struct argp_option options[] = {
     {.name = "strategy",
      .key = OPTION_STRATEGY,
      .arg = "LIST",
-     .doc = "none, rank, node, or several with commas, run in turn (none,rank,node)"},
+     .doc = "none, rank, node, mesh, adaptive, or several with commas, run in turn (all)"},
     {.name = "message-bytes",
      .key = OPTION_MESSAGE_BYTES,
      .arg = "BYTES",
@@ -54,6 +56,15 @@ static const struct argp_option options[] = {
      .key = OPTION_FLUSH_BYTES,
      .arg = "BYTES",
      .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
+    {.name = "flush",
+     .key = OPTION_FLUSH,
+     .arg = "RULE",
+     .doc = "bytes: when it is full; marginal: also when the wire is free and waiting would save "
+            "less than it takes (bytes)"},
+    {.name = "hops",
+     .key = OPTION_HOPS,
+     .arg = "N",
+     .doc = "Of mesh, 2 or 3 (2, in worlds of more than 256 ranks 3); adaptive then uses a mesh"},
     {.name = "max-age-us",
      .key = OPTION_MAX_AGE,
      .arg = "US",
@@ -89,12 +100,17 @@ static void choose_strategies(struct alltoall_arguments *a, const char *text,
     for (bool more = true; more;) {
         size_t length = strcspn(at, ",");
         int found = -1;
+        bool all = length == 3 && !strncmp(at, "all", length);
         for (int s = SSTAR_NONE; s < STRATEGIES; s++)
-            if (strlen(strategy_name((enum sstar_strategy)s)) == length &&
-                !strncmp(at, strategy_name((enum sstar_strategy)s), length))
+            if (all)
+                a->strategies[found = s] = true;
+            else if (strlen(sstar_strategy_name((enum sstar_strategy)s)) == length &&
+                     !strncmp(at, sstar_strategy_name((enum sstar_strategy)s), length))
                 found = s;
         if (found < 0) {
-            argp_error(state, "--strategy takes none, rank, node or several with commas, not '%s'",
+            argp_error(state,
+                       "--strategy takes none, rank, node, mesh, adaptive, several with commas or "
+                       "all, not '%s'",
                        text);
             return;
         }
@@ -102,6 +118,16 @@ static void choose_strategies(struct alltoall_arguments *a, const char *text,
         more = at[length] == ',';
         at += length + 1;
     }
+}
+
+static void choose_rule(struct alltoall_arguments *a, const char *text, struct argp_state *state)
+{
+    for (int f = 0; f < SSTAR_FLUSH_RULES; f++)
+        if (!strcmp(text, sstar_flush_name((enum sstar_flush)f))) {
+            a->flush = (enum sstar_flush)f;
+            return;
+        }
+    argp_error(state, "--flush takes bytes or marginal, not '%s'", text);
 }
 
 static void check_arguments(struct alltoall_arguments *a, struct argp_state *state)
@@ -153,6 +179,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (parse_real(arg, 0, 1e9, &a->max_age_us))
             argp_error(state, "--max-age-us takes microseconds from 0 to 1e9, not '%s'", arg);
         return 0;
+    case OPTION_FLUSH:
+        choose_rule(a, arg, state);
+        return 0;
+    case OPTION_HOPS:
+        a->hops = (uint32_t)size("--hops", arg, 2, 3, state);
+        return 0;
     case OPTION_PER_LAYER:
         a->per_layer = true;
         return 0;
@@ -181,7 +213,8 @@ static const struct argp argp = {
     .children = children,
     .doc =
         "Send small messages from every rank to every rank, each by itself (none), gathered per "
-        "destination rank (rank), or gathered per node through a gateway rank (node).\v"
+        "destination rank (rank), gathered per node through a gateway rank (node), by way of other "
+        "ranks (mesh), or as each pair's traffic asks (adaptive).\v"
         "Without a launcher it starts its own ranks (8, or --ranks; --ranks-per-node R makes "
         "virtual "
         "nodes). Time runs from a barrier until the slowest rank has all its messages. Shares are "

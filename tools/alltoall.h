@@ -7,7 +7,7 @@
 #include "tools/record.h"
 #include "tools/tool.h"
 
-enum { STRATEGIES = SSTAR_PER_NODE + 1 };
+enum { STRATEGIES = SSTAR_STRATEGIES };
 
 struct alltoall_arguments {
     struct common_options common;
@@ -18,6 +18,8 @@ struct alltoall_arguments {
     uint32_t experts;     /* 0: as the file says */
     uint32_t flush_bytes; /* 0: 4*S* */
     double max_age_us;
+    enum sstar_flush flush;
+    uint32_t hops;   /* 0: chosen */
     uint32_t repeat; /* every strategy so many times, in turn; the median counts */
     bool per_layer, check;
 };
@@ -55,7 +57,6 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                      enum sstar_strategy strategy, struct outcome *out);
 
 /* alltoall_report.c: table and record, on rank 0. The exit status. */
-const char *strategy_name(enum sstar_strategy strategy);
 int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *a,
                     const struct plan *plan, const struct sstar_cost *cost,
                     const struct outcome *outcomes, int n);

@@ -26,12 +26,6 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-const char *strategy_name(enum sstar_strategy strategy)
-{
-    static const char *const names[] = {"none", "rank", "node"};
-    return names[strategy];
-}
-
 static double share(uint64_t part, uint64_t whole)
 {
     return whole ? (double)part / (double)whole : 0;
@@ -98,7 +92,7 @@ static json_t *row_of(const struct alltoall_arguments *a, const struct sstar_cos
                       const char *device_class, const struct outcome *o)
 {
     json_t *row = json_object();
-    json_object_set_new(row, "strategy", json_string(strategy_name(o->strategy)));
+    json_object_set_new(row, "strategy", json_string(sstar_strategy_name(o->strategy)));
     json_object_set_new(row, "device", json_string(device_class));
     put_count(row, "message_bytes", a->message_bytes);
     put_count(row, "messages", o->ledger.messages);
@@ -152,7 +146,7 @@ static const struct outcome *find(const struct outcome *outcomes, int n, enum ss
 static void compare(const struct outcome *none, const struct outcome *other)
 {
     double gain = none->seconds / other->seconds;
-    const char *name = strategy_name(other->strategy);
+    const char *name = sstar_strategy_name(other->strategy);
     if (gain >= 1.05)
         printf("# %s was %.1f times as fast as none", name, gain);
     else if (gain > 0.95)
@@ -223,6 +217,7 @@ int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *
     json_object_set_new(report, "routing", a->routing ? json_string(a->routing) : json_null());
     json_object_set_new(report, "per_layer", json_boolean(a->per_layer));
     json_object_set_new(report, "checked", json_boolean(a->check));
+    json_object_set_new(report, "flush", json_string(sstar_flush_name(a->flush)));
     json_object_set_new(report, "max_age_us", record_real(a->max_age_us));
     json_object_set_new(report, "alltoall", rows);
     int status = record_write_json(report, a->common.json);

@@ -152,7 +152,7 @@ static int run_layers(struct run *r, const struct plan *plan, enum sstar_strateg
         expect(r, plan_matrix(plan, l));
         if (plan->layers > 1)
             snprintf(r->what, sizeof r->what, "strategy %s, layer %u of %u",
-                     strategy_name(strategy), l + 1, plan->layers);
+                     sstar_strategy_name(strategy), l + 1, plan->layers);
         if (l && (err = sstar_aggregator_reset(r->aggregator)))
             return err;
         if ((err = sstar_fast_barrier(r->world)))
@@ -213,7 +213,9 @@ static int predict(struct run *r, const struct plan *plan, const struct sstar_co
                                            .node_of = node_of,
                                            .port_per_rank = r->world->config.port_per_rank,
                                            .messages = plan_matrix(plan, l),
-                                           .message_bytes = r->bytes};
+                                           .message_bytes = r->bytes,
+                                           .hops = r->arguments->hops,
+                                           .fixed = true};
         struct alltoall_prediction p;
         err = model_alltoall(&traffic, out->strategy, out->flush_bytes, cost, &p);
         out->predicted_seconds += err ? 0 : p.seconds;
@@ -232,9 +234,11 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
         flush = s_star > 0 ? (uint32_t)(4 * s_star < (64 << 20) ? 4 * s_star : 64 << 20) : 65536;
     flush = flush < 64 ? 64 : flush;
     struct sstar_aggregator_attr attr = {.strategy = strategy,
-                                         .max_item_bytes = a->message_bytes,
+                                         .item_bytes = a->message_bytes,
                                          .flush_bytes = flush,
                                          .max_age_us = a->max_age_us,
+                                         .flush = a->flush,
+                                         .hops = a->hops,
                                          .s_star_bytes = s_star,
                                          .s_star_rate_bytes = sstar_s_star_rate_bytes(cost)};
     struct run r = {.world = world,
@@ -242,7 +246,7 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                     .rank = sstar_rank(world),
                     .ranks = sstar_size(world),
                     .bytes = a->message_bytes};
-    snprintf(r.what, sizeof r.what, "strategy %s", strategy_name(strategy));
+    snprintf(r.what, sizeof r.what, "strategy %s", sstar_strategy_name(strategy));
     struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
     *out = (struct outcome){.strategy = strategy, .flush_bytes = flush};
     int err = told ? run_prepare(&r, plan) : -ENOMEM;

@@ -62,6 +62,10 @@ bool link_idle(const struct sstar_link *link);
 /* Bytes that a message adds on the wire (the trailer). */
 enum { LINK_TRAILER_BYTES = 16 };
 
+/* Bytes of memory that sstar_links_open takes for links with these attributes to so many peers of
+ * other nodes and of our own; the device's own queues not counted. */
+uint64_t links_bytes(const struct sstar_link_attr *attr, int remote, int local);
+
 /* Where the receive slots of this link begin: memory that every rank of this node can read (through
  * memory_peer), so that a message can be handed on without a copy. */
 const void *link_slots_base(const struct sstar_link *link, size_t *bytes);

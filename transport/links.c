@@ -71,6 +71,11 @@ static bool peer_is_local(const struct sstar_links *links, int peer)
     return !links->attr.through_nic && ranks[peer].node == ranks[links->world->rank].node;
 }
 
+static size_t slot_stride(uint32_t slot_bytes)
+{
+    return round_up((size_t)slot_bytes + LINK_TRAILER_BYTES, 64);
+}
+
 static int link_init(struct sstar_links *links, struct sstar_link *link, int index, int peer)
 {
     const struct sstar_link_attr *attr = &links->attr;
@@ -85,7 +90,7 @@ static int link_init(struct sstar_links *links, struct sstar_link *link, int ind
         .slots = attr->slots,
         .slot_mask = attr->slots - 1,
         .slot_bytes = attr->slot_bytes,
-        .stride = round_up((size_t)attr->slot_bytes + LINK_TRAILER_BYTES, 64),
+        .stride = slot_stride(attr->slot_bytes),
         .puts = attr->puts,
     };
     links->by_rank[peer] = link;
@@ -100,15 +105,22 @@ static int link_init(struct sstar_links *links, struct sstar_link *link, int ind
     return link->ticket_done && link->arrived ? 0 : -ENOMEM;
 }
 
+uint64_t links_bytes(const struct sstar_link_attr *attr, int remote, int local)
+{
+    uint64_t slots = attr->slot_bytes ? attr->slots * slot_stride(attr->slot_bytes) : 0;
+    uint64_t control = round_up(sizeof(struct link_control), 64);
+    return (uint64_t)(remote + local) * (control + slots) + (uint64_t)remote * slots;
+}
+
 /* One piece of memory for the whole set: fds and memory keys are few. */
 static int memory_share_out(struct sstar_links *links)
 {
     struct sstar_world *world = links->world;
-    size_t control = round_up(sizeof(struct link_control), 64), total = 0;
-    for (int i = 0; i < links->n_links; i++) {
-        const struct sstar_link *link = &links->all[i];
-        total += control + link->slots * link->stride * (link->local ? 1 : 2);
-    }
+    size_t control = round_up(sizeof(struct link_control), 64);
+    int local = 0;
+    for (int i = 0; i < links->n_links; i++)
+        local += links->all[i].local;
+    size_t total = links_bytes(&links->attr, links->n_links - local, local);
     if (total == 0)
         return 0;
     int err = sstar_alloc(world, total, &links->memory);

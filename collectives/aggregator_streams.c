@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+#include "collectives/aggregator_streams.h"
+#include "collectives/ledger.h"
+#include <stdlib.h>
+
+enum { STREAM_SLOTS = 64, STREAM_BUDGET_BYTES = 2 << 20, LANE_BYTES = 4096 };
+
+/* Header and fence, less than flush_bytes of items, one more item, padding, the count that ends a
+ * stream. */
+static uint32_t slot_bytes_of(const struct sstar_aggregator *a, const struct item_format *format)
+{
+    uint64_t most = 2 * sizeof(struct buffer_header) + (uint64_t)a->flush_bytes +
+                    format_room(format, a->max_item_bytes) + 2 * sizeof(uint64_t);
+    return (uint32_t)align_up(most, 64);
+}
+
+struct sstar_link_attr streams_attr(const struct sstar_aggregator *a, int most,
+                                    const struct item_format *format)
+{
+    return peers_attr(a, most, slot_bytes_of(a, format), STREAM_SLOTS, STREAM_BUDGET_BYTES);
+}
+
+int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
+                 const struct item_format *format, bool fenced, struct streams **out)
+{
+    struct streams *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    *s = (struct streams){.a = a, .format = *format, .header_bytes = sizeof(struct buffer_header)};
+    s->header_bytes += fenced ? sizeof(uint64_t) : 0;
+    struct sstar_link_attr attr = streams_attr(a, most, format);
+    s->slot_bytes = attr.slot_bytes;
+    int err = peers_open(a, ranks, n, &attr, &s->peers);
+    if (!err && !(s->stream = calloc((size_t)n + 1, sizeof *s->stream)))
+        err = -ENOMEM;
+    if (err) {
+        streams_close(s);
+        return err;
+    }
+    streams_reset(s);
+    *out = s;
+    return 0;
+}
+
+void streams_close(struct streams *s)
+{
+    if (!s)
+        return;
+    peers_close(s->peers);
+    free(s->stream);
+    free(s);
+}
+
+void streams_reset(struct streams *s)
+{
+    peers_reset(s->peers);
+    for (int i = 0; i < s->peers->n; i++)
+        s->stream[i] = (struct stream){.lane = lane_of_format(&s->format)};
+}
+
+/* ---- sending ------------------------------------------------------------------------------------
+ */
+
+static uint32_t fill_of(const struct stream *t)
+{
+    return (uint32_t)(t->lane.at - t->buffer);
+}
+
+/* The lane ends before the message that makes the buffer full, so that it comes to streams_put; and
+ * soon, so that there is a look at the wire now and then. */
+static void set_lane_end(struct streams *s, struct stream *t)
+{
+    uint32_t fill = fill_of(t), most = s->a->flush_bytes - 1, room = fill < most ? most - fill : 0;
+    t->lane.end = t->lane.at + (room < LANE_BYTES ? room : LANE_BYTES);
+}
+
+static int open_buffer(struct streams *s, int i)
+{
+    struct stream *t = &s->stream[i];
+    void *payload;
+    int err = link_reserve(s->peers->peer[i].link, s->slot_bytes, &payload);
+    if (err)
+        return err;
+    t->buffer = payload;
+    t->lane.at = t->lane.end = t->buffer + s->header_bytes;
+    s->peers->peer[i].opened_ns = clock_ns();
+    s->peers->open++;
+    return 0;
+}
+
+/* What the buffer held is on its way. */
+static void account(struct streams *s, int i, uint32_t bytes)
+{
+    struct sstar_aggregator *a = s->a;
+    struct stream *t = &s->stream[i];
+    struct sstar_lane *lane = &t->lane;
+    uint64_t now = clock_ns();
+    t->thin = bytes < s->thin_bytes ? t->thin + 1 : 0;
+    if (!link_is_local(s->peers->peer[i].link)) {
+        ledger_wire(&a->ledger, bytes + LINK_TRAILER_BYTES, lane->count, lane->bytes);
+        if (lane->count)
+            ledger_age(&a->ledger, now - s->peers->peer[i].opened_ns, 1);
+    }
+    lane->count -= t->passed;
+    lane->bytes -= t->passed_bytes;
+    a->ledger.copied_bytes += t->passed_bytes;
+    lane_account(a, lane, true);
+    t->last_ns = now;
+    t->last_bytes = bytes;
+    t->passed = t->passed_bytes = t->seen = 0;
+    t->urgent = false;
+    t->buffer = lane->at = lane->end = NULL;
+}
+
+/* Send the open buffer; with BUFFER_LAST the end of the stream in it. */
+static int send_buffer(struct streams *s, int i, uint8_t flags)
+{
+    struct stream *t = &s->stream[i];
+    struct peer *p = &s->peers->peer[i];
+    uint32_t fill = fill_of(t), bytes = (fill + 7u) & ~7u, count = t->lane.count;
+    memset(t->buffer + fill, 0, bytes - fill);
+    flags |= t->urgent ? BUFFER_URGENT : 0;
+    *(struct buffer_header *)t->buffer = (struct buffer_header){.magic = WIRE_MAGIC,
+                                                                .version = WIRE_VERSION,
+                                                                .kind = WIRE_BUFFER,
+                                                                .flags = flags,
+                                                                .count = count};
+    if (s->header_bytes > sizeof(struct buffer_header))
+        *(uint64_t *)(t->buffer + sizeof(struct buffer_header)) = t->fence;
+    if (flags & BUFFER_LAST) {
+        *(uint64_t *)(t->buffer + bytes) = p->sent + count;
+        bytes += (uint32_t)sizeof(uint64_t);
+    }
+    int err = link_commit_ticket(p->link, bytes, 0, &p->ticket);
+    if (err)
+        return err;
+    p->sent += count;
+    s->peers->open--;
+    account(s, i, bytes);
+    return 0;
+}
+
+int streams_put(struct streams *s, int i, int source, int destination, const void *data,
+                uint32_t bytes, bool passed)
+{
+    struct stream *t = &s->stream[i];
+    int err = 0;
+    if (t->buffer && fill_of(t) >= s->a->flush_bytes)
+        err = send_buffer(s, i, 0); /* there was no place in the queue before */
+    if (!err && !t->buffer)
+        err = open_buffer(s, i);
+    if (err)
+        return err;
+    sstar_lane_put(&t->lane, (uint32_t)source, (uint32_t)destination, data, bytes);
+    t->passed += passed;
+    t->passed_bytes += passed ? bytes : 0;
+    set_lane_end(s, t);
+    if (fill_of(t) >= s->a->flush_bytes)
+        err = send_buffer(s, i, 0);
+    return err == -EAGAIN ? 0 : err;
+}
+
+void streams_urge(struct streams *s, int i)
+{
+    s->stream[i].urgent = s->stream[i].buffer != NULL;
+}
+
+int streams_flush(struct streams *s)
+{
+    struct sstar_aggregator *a = s->a;
+    int moved = 0;
+    if (!s->peers->open)
+        return 0;
+    uint64_t now = flush_needs_clock(a) ? clock_ns() : 0;
+    for (int i = 0; i < s->peers->n; i++) {
+        struct stream *t = &s->stream[i];
+        if (!t->buffer)
+            continue;
+        moved += t->lane.count != t->seen; /* somebody pushed */
+        t->seen = t->lane.count;
+        struct flush_view view = {.fill_bytes = fill_of(t), .before_bytes = t->last_bytes};
+        if (now) {
+            view.age_ns = now - s->peers->peer[i].opened_ns;
+            view.since_ns = now - t->last_ns;
+        }
+        int err = t->urgent || flush_due(a, &view) ? send_buffer(s, i, 0) : -EAGAIN;
+        if (err && err != -EAGAIN)
+            return err;
+        moved += !err;
+    }
+    return moved;
+}
+
+int streams_progress(struct streams *s)
+{
+    return sstar_links_progress(s->peers->links);
+}
+
+int streams_end(struct streams *s)
+{
+    bool waiting = false;
+    for (int i = 0; i < s->peers->n; i++) {
+        struct peer *p = &s->peers->peer[i];
+        int err = p->last_sent || s->stream[i].buffer ? 0 : open_buffer(s, i);
+        if (!err && !p->last_sent) {
+            err = send_buffer(s, i, BUFFER_LAST);
+            p->last_sent = !err;
+        }
+        if (err && err != -EAGAIN)
+            return err;
+        waiting = waiting || err;
+    }
+    return waiting || !peers_sent(s->peers);
+}
+
+/* ---- receiving ----------------------------------------------------------------------------------
+ */
+
+/* A buffer has come: look at its header. */
+static int begin(struct streams *s, int i, const struct message *m)
+{
+    const struct buffer_header *header = m->data;
+    struct stream *t = &s->stream[i];
+    struct peer *p = &s->peers->peer[i];
+    uint32_t bytes = m->bytes;
+    if (bytes < s->header_bytes || header->magic != WIRE_MAGIC || header->version != WIRE_VERSION ||
+        header->kind != WIRE_BUFFER)
+        return wire_broken(s->a, p->rank, "something that is no buffer of this version");
+    if (header->flags & BUFFER_LAST) {
+        bytes -= (uint32_t)sizeof(uint64_t);
+        if (bytes < s->header_bytes || bytes > m->bytes)
+            return wire_broken(s->a, p->rank, "a broken end of stream");
+        p->expected = 1 + *(const uint64_t *)((const uint8_t *)m->data + bytes);
+    }
+    t->came_urgent = header->flags & BUFFER_URGENT;
+    t->came_fence = s->header_bytes > sizeof *header ? *(const uint64_t *)(header + 1) : 0;
+    t->at = (const uint8_t *)header + s->header_bytes;
+    t->end = (const uint8_t *)header + bytes;
+    t->left = header->count;
+    return 0;
+}
+
+static int check_item(struct streams *s, int i)
+{
+    const struct stream *t = &s->stream[i];
+    const struct item_format *f = &s->format;
+    size_t left = (size_t)(t->end - t->at), header = f->stride ? f->stride : f->header;
+    if (left < header || format_bytes(f, t->at) > s->a->max_item_bytes ||
+        format_room(f, format_bytes(f, t->at)) > left)
+        return wire_broken(s->a, s->peers->peer[i].rank, "a message that cannot be");
+    return 1;
+}
+
+int stream_peek(struct streams *s, int i, const uint8_t **item)
+{
+    struct stream *t = &s->stream[i];
+    struct peer *p = &s->peers->peer[i];
+    while (!t->left) {
+        if (p->taken) {
+            link_release(p->link, p->taken);
+            p->taken = 0;
+        }
+        struct message m;
+        int got = link_receive(p->link, &m);
+        if (got <= 0)
+            return got;
+        p->taken++;
+        if ((got = begin(s, i, &m)) < 0)
+            return got;
+    }
+    *item = t->at;
+    return check_item(s, i);
+}
+
+void stream_take(struct streams *s, int i)
+{
+    struct stream *t = &s->stream[i];
+    t->at += format_room(&s->format, format_bytes(&s->format, t->at));
+    t->left--;
+    s->peers->peer[i].received++;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams of buffers to some ranks: what is put for a peer gathers in a buffer, composed where the
+ * link will send it from, and leaves when it is full or a flush rule says so. Of the strategies
+ * that gather per peer. Private.
+ */
+#ifndef SSTAR_COLLECTIVES_AGGREGATOR_STREAMS_H
+#define SSTAR_COLLECTIVES_AGGREGATOR_STREAMS_H
+
+#include "collectives/strategy.h"
+
+struct stream {
+    struct sstar_lane lane;        /* the open buffer */
+    uint8_t *buffer;               /* where it begins; NULL: none is open */
+    uint32_t passed, passed_bytes; /* of what it holds: not pushed here but passed on */
+    uint32_t seen;                 /* of what it holds: known to the last look */
+    uint64_t last_ns, last_bytes;  /* the last wire message */
+    bool urgent;                   /* the open buffer must not wait */
+    uint32_t thin;                 /* how many of the last ones were shorter than thin_bytes */
+    uint64_t fence;                /* goes with each buffer, if the streams are fenced */
+    /* The buffer that is being handed out. */
+    const uint8_t *at, *end;
+    uint32_t left;
+    bool came_urgent;
+    uint64_t came_fence;
+};
+struct streams {
+    struct sstar_aggregator *a;
+    struct peers *peers;
+    struct stream *stream; /* [peers->n] */
+    struct item_format format;
+    uint32_t slot_bytes;
+    uint32_t header_bytes; /* of a buffer: the header, and the fence if they are fenced */
+    uint32_t thin_bytes;
+};
+
+/* `most`: how many peers any rank of the world has. Fenced: each buffer carries a number.
+ * Collective.
+ */
+int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
+                 const struct item_format *format, bool fenced, struct streams **streams);
+void streams_close(struct streams *s);
+void streams_reset(struct streams *s);
+/* The links that streams_open opens. */
+struct sstar_link_attr streams_attr(const struct sstar_aggregator *a, int most,
+                                    const struct item_format *format);
+/* A message for peer i whose lane has no room for it; `passed`: not pushed here. 0, -EAGAIN, or an
+ * error. */
+int streams_put(struct streams *s, int i, int source, int destination, const void *data,
+                uint32_t bytes, bool passed);
+/* Send what is held for peer i soon, and let who passes it on do so too. */
+void streams_urge(struct streams *s, int i);
+/* Send what is due; number of buffers, or -errno. */
+int streams_flush(struct streams *s);
+int streams_progress(struct streams *s);
+/* The next item from peer i, in its format, without taking it: 1, 0 or -errno. What was taken
+ * before may be overwritten. */
+int stream_peek(struct streams *s, int i, const uint8_t **item);
+void stream_take(struct streams *s, int i);
+/* Send the rest and the ends: 1: call again, 0, or -errno. */
+int streams_end(struct streams *s);
+
+#endif
