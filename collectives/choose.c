@@ -94,11 +94,22 @@ static struct plan_choice cheapest(const struct sstar_collective *plan,
     return choice;
 }
 
+/* Whether something has a price at the point before and none here: it was too long to play. */
+static bool is_incomplete(const struct sstar_collective *plan, const struct plan_prices *prices,
+                          int before, int point)
+{
+    for (int i = 0; i < SSTAR_ALGORITHMS; i++)
+        if (plan->candidates[i] && prices->us[i][before] > 0 && prices->us[i][point] <= 0)
+            return true;
+    return false;
+}
+
+/* Up to the point where not all can be priced any more: a comparison of some would be unfair. */
 static int price_all(const struct sstar_collective *plan, struct plan_prices *prices)
 {
     prices->steps_left = ALL_STEPS;
-    for (int point = PLAN_FIRST_POINT; point < PLAN_POINTS;
-         point = point < PLAN_NEXT_POINT ? PLAN_NEXT_POINT : point + 1)
+    int before = PLAN_FIRST_POINT;
+    for (int point = PLAN_FIRST_POINT; point < PLAN_POINTS;) {
         for (int i = 0; i < SSTAR_ALGORITHMS; i++) {
             int err = plan->candidates[i] ? plan_price_point(plan, (enum sstar_algorithm)i,
                                                              &plan->costs[i], point, prices)
@@ -107,6 +118,14 @@ static int price_all(const struct sstar_collective *plan, struct plan_prices *pr
                 return report_set(&plan->world->report, err, "%s: no price: %s",
                                   sstar_operation_name(plan->operation), strerror(-err));
         }
+        if (is_incomplete(plan, prices, before, point)) {
+            for (int i = 0; i < SSTAR_ALGORITHMS; i++)
+                prices->us[i][point] = 0;
+            break;
+        }
+        before = point;
+        point = point < PLAN_NEXT_POINT ? PLAN_NEXT_POINT : point + 1;
+    }
     return 0;
 }
 

@@ -304,6 +304,8 @@ void sstar_collective_close(struct sstar_collective *plan)
 {
     if (!plan)
         return;
+    sstar_collective_wait(
+        plan); /* the others count on what is under way; an error stays in the world */
     /* Nobody takes its area away while another still reads there; closing links is a barrier too.
      */
     if (!plan->n_channels && !plan->world->failed)
