@@ -123,9 +123,10 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
         return err;
     run->see_off = leaves_waiting(plan, shape, bytes);
     plan->n_sent = 0;
-    memset(run->lanes, 0, sizeof run->lanes);
-    for (int i = 0; i < plan->schedule.n_lanes; i++)
+    for (int i = 0; i < plan->schedule.n_lanes; i++) {
         run->lanes[i].at = plan->schedule.lanes[i].first;
+        run->lanes[i].has[0] = run->lanes[i].has[1] = false;
+    }
     run->phase = -1;
     run->in_node_step = false;
     run->active = true;
