@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    ALL_STEPS = 4 * 1000 * 1000 /* of all simulations that are made for a plan */
+    ALL_STEPS = 1500 * 1000 /* of all simulations that are made for a plan */
 };
 /* Prices are good to some 5 %. Of two that are as near, the one that passes more bytes through the
  * slots of links inside a node turns out the slower for long vectors: they leave the caches. */

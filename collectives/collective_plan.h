@@ -109,7 +109,7 @@ int plan_choose(struct sstar_collective *plan);
 enum {
     PLAN_FIRST_POINT = 3, /* powers of two that are priced: 8 bytes */
     PLAN_NEXT_POINT = 10, /* 1 KiB, and all from there */
-    PLAN_LAST_POINT = 27,
+    PLAN_LAST_POINT = 24,
     PLAN_POINTS = PLAN_LAST_POINT + 1,
 };
 /* What the schedules cost at the points. */

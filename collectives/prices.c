@@ -12,7 +12,7 @@
 enum {
     LEAST_SLICE = 512,
     ELEMENT_BYTES = 4,
-    MOST_STEPS = 100 * 1000, /* of a simulation */
+    MOST_STEPS = 50 * 1000, /* of a simulation */
 };
 #define LEAST_GAIN 0.9 /* of the time with larger slices */
 
