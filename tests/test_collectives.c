@@ -227,7 +227,7 @@ static void one_node(void **state)
     for (int n = 1; n <= (full() ? 16 : 8); n++) {
         struct trial trial = {
             .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
-        try_all(n, 0, &trial, false, full() ? 100 : 10);
+        try_all(n, 0, &trial, false, full() ? 100 : 6);
     }
 }
 
@@ -240,7 +240,7 @@ static void virtual_nodes(void **state)
         for (int per_node = 1; per_node <= 5 && per_node < n; per_node++) {
             struct trial trial = {
                 .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
-            try_all(n, per_node, &trial, false, full() ? 100 : per_node == 1 ? 10 : 4);
+            try_all(n, per_node, &trial, false, full() ? 100 : per_node == 1 ? 7 : 3);
         }
 }
 
@@ -250,7 +250,7 @@ static void large_counts(void **state)
     uint64_t seed = run_seed() + 1000;
     for (int per_node = 0; per_node <= 2; per_node++) {
         struct trial trial = {.seed = random_next(&seed), .cases = 8, .large = true};
-        try_all(3, per_node, &trial, false, full() ? 100 : 20);
+        try_all(3, per_node, &trial, false, full() ? 100 : 12);
     }
 }
 
@@ -263,7 +263,7 @@ static void small_slices(void **state)
         for (int per_node = 0; per_node <= 2; per_node++) {
             struct trial trial = {
                 .slice_bytes = slice, .seed = random_next(&seed), .cases = slice < 512 ? 2 : 8};
-            try_all(4, per_node, &trial, false, full() ? 100 : 10);
+            try_all(4, per_node, &trial, false, full() ? 100 : 6);
         }
 }
 
@@ -273,7 +273,7 @@ static void ranks_are_processes(void **state)
     uint64_t seed = run_seed() + 3000;
     for (int per_node = 0; per_node <= 3; per_node++) {
         struct trial trial = {.seed = random_next(&seed), .cases = 8, .large = true};
-        try_all(5, per_node, &trial, true, full() ? 100 : 20);
+        try_all(5, per_node, &trial, true, full() ? 100 : 12);
     }
 }
 
@@ -282,8 +282,8 @@ static void many_ranks(void **state)
     (void)state;
     uint64_t seed = run_seed() + 4000;
     struct trial trial = {.seed = random_next(&seed), .cases = 4};
-    try_all(13, 4, &trial, false, full() ? 100 : 8);
-    try_all(16, 1, &trial, false, full() ? 100 : 5);
+    try_all(13, 4, &trial, false, full() ? 100 : 6);
+    try_all(16, 1, &trial, false, full() ? 100 : 4);
 }
 
 /* On a shaped wire a rank that has its result must not leave messages behind that only it can move:
