@@ -162,18 +162,33 @@ int streams_put(struct streams *s, int i, int source, int destination, const voi
 
 void streams_urge(struct streams *s, int i)
 {
-    s->stream[i].urgent = s->stream[i].buffer != NULL;
+    s->stream[i].urgent = s->urged = true;
+}
+
+/* Nothing is open for a peer that must be urged: a buffer of nothing tells it. 0, or -errno. */
+static int open_urgent(struct streams *s, int i)
+{
+    struct stream *t = &s->stream[i];
+    if (s->peers->peer[i].last_sent)
+        t->urgent = false;
+    int err = t->urgent ? open_buffer(s, i) : 0;
+    return err == -EAGAIN ? 0 : err;
 }
 
 int streams_flush(struct streams *s)
 {
     struct sstar_aggregator *a = s->a;
     int moved = 0;
-    if (!s->peers->open)
+    if (!s->peers->open && !s->urged)
         return 0;
+    s->urged = false;
     uint64_t now = flush_needs_clock(a) ? clock_ns() : 0;
     for (int i = 0; i < s->peers->n; i++) {
         struct stream *t = &s->stream[i];
+        int err = t->buffer ? 0 : open_urgent(s, i);
+        if (err)
+            return err;
+        s->urged |= t->urgent && !t->buffer;
         if (!t->buffer)
             continue;
         moved += t->lane.count != t->seen; /* somebody pushed */
@@ -183,10 +198,11 @@ int streams_flush(struct streams *s)
             view.age_ns = now - s->peers->peer[i].opened_ns;
             view.since_ns = now - t->last_ns;
         }
-        int err = t->urgent || flush_due(a, &view) ? send_buffer(s, i, 0) : -EAGAIN;
+        err = t->urgent || flush_due(a, &view) ? send_buffer(s, i, 0) : -EAGAIN;
         if (err && err != -EAGAIN)
             return err;
         moved += !err;
+        s->urged |= t->urgent;
     }
     return moved;
 }
@@ -232,7 +248,7 @@ static int begin(struct streams *s, int i, const struct message *m)
             return wire_broken(s->a, p->rank, "a broken end of stream");
         p->expected = 1 + *(const uint64_t *)((const uint8_t *)m->data + bytes);
     }
-    t->came_urgent = header->flags & BUFFER_URGENT;
+    t->came_urgent |= (header->flags & BUFFER_URGENT) != 0;
     t->came_fence = s->header_bytes > sizeof *header ? *(const uint64_t *)(header + 1) : 0;
     t->at = (const uint8_t *)header + s->header_bytes;
     t->end = (const uint8_t *)header + bytes;

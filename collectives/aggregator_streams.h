@@ -15,13 +15,13 @@ struct stream {
     uint32_t passed, passed_bytes; /* of what it holds: not pushed here but passed on */
     uint32_t seen;                 /* of what it holds: known to the last look */
     uint64_t last_ns, last_bytes;  /* the last wire message */
-    bool urgent;                   /* the open buffer must not wait */
+    bool urgent;                   /* what is held must not wait */
     uint32_t thin;                 /* how many of the last ones were shorter than thin_bytes */
     uint64_t fence;                /* goes with each buffer, if the streams are fenced */
     /* The buffer that is being handed out. */
     const uint8_t *at, *end;
     uint32_t left;
-    bool came_urgent;
+    bool came_urgent; /* a buffer that was urgent; until its passing on is done */
     uint64_t came_fence;
 };
 struct streams {
@@ -32,6 +32,7 @@ struct streams {
     uint32_t slot_bytes;
     uint32_t header_bytes; /* of a buffer: the header, and the fence if they are fenced */
     uint32_t thin_bytes;
+    bool urged; /* some stream is urgent */
 };
 
 /* `most`: how many peers any rank of the world has. Fenced: each buffer carries a number.

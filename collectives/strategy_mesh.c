@@ -120,12 +120,16 @@ static int mesh_flush(struct sstar_aggregator *a)
     return moved;
 }
 
-/* An urgent buffer has been passed on: so are those that hold what it brought. */
-static void urge_next(struct mesh *m, int h)
+/* What peer i of hop h wanted to be urgent has been passed on: so is all that it may be among. */
+static void urge_next(struct mesh *m, int h, int i)
 {
+    struct stream *t = &m->hop[h]->stream[i];
+    if (t->left || !t->came_urgent)
+        return;
+    t->came_urgent = false;
     for (int next = h + 1; next < m->shape.hops; next++)
-        for (int i = 0; i < m->hop[next]->peers->n; i++)
-            m->hop[next]->stream[i].urgent |= m->hop[next]->stream[i].buffer != NULL;
+        for (int p = 0; p < m->hop[next]->peers->n; p++)
+            streams_urge(m->hop[next], p);
 }
 
 /* Pass on what peer i of hop h sent, up to an item for us. 1: there is one, *item; 0: no more, or
@@ -150,9 +154,8 @@ static int pass_on(struct sstar_aggregator *a, int h, int i, const uint8_t **ite
             return err == -EAGAIN ? 0 : err;
         stream_take(s, i);
         ++*moved;
-        if (!s->stream[i].left && s->stream[i].came_urgent)
-            urge_next(m, h);
     }
+    urge_next(m, h, i);
     return got;
 }
 

@@ -7,6 +7,7 @@
 #include "collectives/collectives.h"
 #include "collectives/model_alltoall.h"
 #include "tests/ranks.h"
+#include "tests/traffic.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,227 +17,25 @@
 
 #include <cmocka.h>
 
-static const uint64_t SEED = 20261130;
-enum { RANKS_MOST = 24, BYTES_MOST = 2048 };
-
-enum pattern { UNIFORM, ALL_TO_ONE, ONE_TO_ALL, NEIGHBOUR, NOTHING };
-
-struct traffic {
-    const char *name;
-    enum pattern pattern;
-    uint32_t messages; /* of each rank that sends */
-    uint32_t least_bytes, most_bytes;
-    uint32_t flush_bytes, buffer_bytes;
-    double max_age_us;
-    int rounds;
-    bool fixed; /* open it for messages of most_bytes alone */
-    enum sstar_flush flush;
-};
-
-static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
-{
-    uint64_t state = (SEED ^ a << 40 ^ b << 20 ^ c) | 1;
-    random_next(&state);
-    return random_next(&state);
-}
-
-/* Where message i of a rank goes; the same for who sends and who counts. */
-static int destination(const struct traffic *t, int size, int from, uint32_t i)
-{
-    switch (t->pattern) {
-    case ALL_TO_ONE:
-        return size / 2;
-    case ONE_TO_ALL:
-    case UNIFORM:
-        return (int)(mix((uint64_t)from, 77, i) % (uint64_t)size);
-    default:
-        return (from + 1) % size;
-    }
-}
-
-static uint32_t messages_of(const struct traffic *t, int from)
-{
-    if (t->pattern == NOTHING || (t->pattern == ONE_TO_ALL && from != 0))
-        return 0;
-    return t->messages;
-}
-
-/* The n-th message from one rank to another: how long, and what is in it. */
-static uint32_t bytes_of(const struct traffic *t, int from, int to, uint32_t n)
-{
-    uint64_t r = mix((uint64_t)from * RANKS_MOST + (uint64_t)to, 1, n);
-    return t->least_bytes + (uint32_t)(r % (t->most_bytes - t->least_bytes + 1));
-}
-
-static void fill(uint8_t *data, uint32_t bytes, int from, int to, uint32_t n)
-{
-    uint64_t state = mix((uint64_t)from * RANKS_MOST + (uint64_t)to, 2, n) | 1;
-    for (uint32_t i = 0; i < bytes; i += 8) {
-        uint64_t word = random_next(&state);
-        memcpy(data + i, &word, bytes - i < 8 ? bytes - i : 8);
-    }
-}
-
-struct stream {
-    uint32_t sent[RANKS_MOST], received[RANKS_MOST];
-    uint32_t pushed;
-};
-
-static int push_some(struct sstar_world *world, struct sstar_aggregator *a, const struct traffic *t,
-                     struct stream *s)
-{
-    int me = sstar_rank(world), size = sstar_size(world);
-    uint32_t burst = 1 + (uint32_t)(mix((uint64_t)me, 3, s->pushed) % 100);
-    uint8_t data[BYTES_MOST];
-    for (; s->pushed < messages_of(t, me) && burst > 0; burst--) {
-        int to = destination(t, size, me, s->pushed);
-        uint32_t bytes = bytes_of(t, me, to, s->sent[to]);
-        fill(data, bytes, me, to, s->sent[to]);
-        int err = sstar_push(a, to, data, bytes);
-        if (err == -EAGAIN)
-            return 0;
-        CHECK(err == 0);
-        s->sent[to]++;
-        s->pushed++;
-    }
-    return 0;
-}
-
-static int pull_all(struct sstar_world *world, struct sstar_aggregator *a, const struct traffic *t,
-                    struct stream *s)
-{
-    int me = sstar_rank(world), got;
-    struct sstar_item item;
-    uint8_t data[BYTES_MOST];
-    while ((got = sstar_pull(a, &item)) == 1) {
-        CHECK(item.source >= 0 && item.source < sstar_size(world));
-        uint32_t n = s->received[item.source]++;
-        CHECK(item.bytes == bytes_of(t, item.source, me, n));
-        CHECK((uintptr_t)item.data % (!t->fixed ? 8 : t->most_bytes % 4 ? 1 : 4) == 0);
-        fill(data, item.bytes, item.source, me, n);
-        CHECK(memcmp(data, item.data, item.bytes) == 0);
-    }
-    CHECK(got == 0);
-    return 0;
-}
-
-static int check_counts(struct sstar_world *world, const struct traffic *t, const struct stream *s)
-{
-    int me = sstar_rank(world), size = sstar_size(world);
-    for (int from = 0; from < size; from++) {
-        uint32_t expected = 0;
-        for (uint32_t i = 0; i < messages_of(t, from); i++)
-            expected += destination(t, size, from, i) == me;
-        CHECK(s->received[from] == expected);
-    }
-    return 0;
-}
-
-/* The ledgers of all ranks together. */
-struct totals {
-    uint64_t messages, cross, cross_bytes, wire, wire_bytes, in_wire, in_wire_bytes, ages;
-};
-
-static int add_ledgers(struct sstar_world *world, struct sstar_aggregator *a, struct totals *sum)
-{
-    int size = sstar_size(world);
-    struct sstar_ledger mine, *all = calloc((size_t)size, sizeof *all);
-    sstar_aggregator_ledger(a, &mine);
-    CHECK(all && sstar_allgather(world, &mine, sizeof mine, all) == 0);
-    *sum = (struct totals){0};
-    for (int r = 0; r < size; r++) {
-        sum->messages += all[r].messages;
-        sum->cross += all[r].cross_messages;
-        sum->cross_bytes += all[r].cross_bytes;
-        sum->wire += all[r].wire_messages;
-        sum->wire_bytes += all[r].wire_bytes;
-        for (int i = 0; i < 128; i++) {
-            sum->in_wire += all[r].wire_class_messages[i];
-            sum->in_wire_bytes += all[r].wire_class_bytes[i];
-        }
-        for (int i = 0; i < 192; i++)
-            sum->ages += all[r].age_class[i];
-    }
-    free(all);
-    return 0;
-}
-
-static int check_ledger(struct sstar_world *world, const struct totals *sum,
-                        const struct traffic *t, enum sstar_strategy strategy, uint32_t hops)
-{
-    int size = sstar_size(world);
-    uint64_t messages = 0, cross = 0, ends = 0;
-    for (int r = 0; r < size; r++) {
-        int node = sstar_node_of(world, r);
-        for (uint32_t i = 0; i < messages_of(t, r); i++, messages++)
-            cross += sstar_node_of(world, destination(t, size, r, i)) != node;
-        for (int o = 0; o < size; o++)
-            ends += sstar_node_of(world, o) != node;
-    }
-    CHECK(sum->messages == messages);
-    CHECK(sum->cross == cross);
-    /* A mesh may take a message across nodes twice, or by way of its own. */
-    bool once = strategy != SSTAR_MESH && (strategy != SSTAR_ADAPTIVE || !hops);
-    CHECK(!once || sum->in_wire == cross);
-    CHECK(!once || sum->in_wire_bytes == sum->cross_bytes);
-    CHECK(sum->in_wire >= cross);
-    CHECK(strategy != SSTAR_NONE || sum->wire == cross + ends);
-    CHECK(strategy != SSTAR_NONE || sum->ages == cross);
-    CHECK(sum->ages <= sum->wire);
-    return 0;
-}
-
-static int run_traffic(struct sstar_world *world, const struct traffic *t,
-                       enum sstar_strategy strategy, struct totals *sum)
-{
-    struct sstar_aggregator_attr attr = {.strategy = strategy,
-                                         .item_bytes = t->fixed ? t->most_bytes : 0,
-                                         .max_item_bytes = t->most_bytes,
-                                         .flush_bytes = t->flush_bytes,
-                                         .flush = t->flush,
-                                         .buffer_bytes = t->buffer_bytes,
-                                         .max_age_us = t->max_age_us};
-    struct sstar_aggregator *a;
-    CHECK(sstar_aggregator_open(world, &attr, &a) == 0);
-    for (int round = 0; round < t->rounds; round++) {
-        struct stream s = {0};
-        int left;
-        if (round)
-            CHECK(sstar_aggregator_reset(a) == 0);
-        do {
-            if (push_some(world, a, t, &s) || pull_all(world, a, t, &s))
-                return -1;
-            left = sstar_advance(a, s.pushed == messages_of(t, sstar_rank(world)));
-            CHECK(left >= 0);
-        } while (left);
-        CHECK(sstar_advance(a, true) == 0);
-        if (check_counts(world, t, &s) || add_ledgers(world, a, sum) ||
-            check_ledger(world, sum, t, strategy, attr.hops))
-            return -1;
-    }
-    sstar_aggregator_close(a);
-    return 0;
-}
-
 static const struct traffic kinds[] = {
-    {"small messages", UNIFORM, 400, 1, 64, 1024, 0, 0, 2, false, SSTAR_FLUSH_BYTES},
-    {"all sizes", UNIFORM, 200, 1, 2048, 8192, 0, 0, 1, false, SSTAR_FLUSH_BYTES},
-    {"no payload", UNIFORM, 50, 0, 1, 256, 0, 0, 1, false, SSTAR_FLUSH_BYTES},
-    {"a buffer for each message", UNIFORM, 100, 8, 8, 64, 0, 0, 1, false, SSTAR_FLUSH_BYTES},
-    {"all to one", ALL_TO_ONE, 200, 64, 64, 4096, 0, 0, 2, false, SSTAR_FLUSH_BYTES},
-    {"one to all", ONE_TO_ALL, 600, 100, 700, 4096, 0, 0, 2, false, SSTAR_FLUSH_BYTES},
-    {"neighbours", NEIGHBOUR, 300, 512, 512, 20000, 0, 0, 1, false, SSTAR_FLUSH_BYTES},
-    {"nothing", NOTHING, 0, 1, 8, 1024, 0, 0, 3, false, SSTAR_FLUSH_BYTES},
-    {"room for two", UNIFORM, 300, 1, 200, 100000, 1, 0, 2, false, SSTAR_FLUSH_BYTES},
+    {"small messages", UNIFORM, 400, 1, 64, 1024, 0, 0, 2, false, SSTAR_FLUSH_BYTES, 0},
+    {"all sizes", UNIFORM, 200, 1, 2048, 8192, 0, 0, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"no payload", UNIFORM, 50, 0, 1, 256, 0, 0, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"a buffer for each message", UNIFORM, 100, 8, 8, 64, 0, 0, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"all to one", ALL_TO_ONE, 200, 64, 64, 4096, 0, 0, 2, false, SSTAR_FLUSH_BYTES, 0},
+    {"one to all", ONE_TO_ALL, 600, 100, 700, 4096, 0, 0, 2, false, SSTAR_FLUSH_BYTES, 0},
+    {"neighbours", NEIGHBOUR, 300, 512, 512, 20000, 0, 0, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"nothing", NOTHING, 0, 1, 8, 1024, 0, 0, 3, false, SSTAR_FLUSH_BYTES, 0},
+    {"room for two", UNIFORM, 300, 1, 200, 100000, 1, 0, 2, false, SSTAR_FLUSH_BYTES, 0},
     {"room for two, all to one", ALL_TO_ONE, 200, 2048, 2048, 3000, 1, 0, 1, false,
-     SSTAR_FLUSH_BYTES},
-    {"old at once", UNIFORM, 200, 16, 16, 1 << 20, 0, 0.001, 1, false, SSTAR_FLUSH_BYTES},
-    {"some age", UNIFORM, 200, 16, 1000, 1 << 20, 8192, 100, 1, false, SSTAR_FLUSH_BYTES},
-    {"bytes alike", UNIFORM, 700, 1, 1, 200, 0, 0, 2, true, SSTAR_FLUSH_BYTES},
-    {"three words alike", UNIFORM, 300, 12, 12, 1024, 1, 0, 2, true, SSTAR_FLUSH_BYTES},
-    {"odd and alike", ALL_TO_ONE, 300, 157, 157, 3000, 0, 0, 1, true, SSTAR_FLUSH_BYTES},
-    {"long and alike", UNIFORM, 40, 2048, 2048, 3000, 1, 0, 1, true, SSTAR_FLUSH_BYTES},
-    {"as the wire is free", UNIFORM, 200, 8, 100, 4096, 0, 0, 2, false, SSTAR_FLUSH_MARGINAL},
+     SSTAR_FLUSH_BYTES, 0},
+    {"old at once", UNIFORM, 200, 16, 16, 1 << 20, 0, 0.001, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"some age", UNIFORM, 200, 16, 1000, 1 << 20, 8192, 100, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"bytes alike", UNIFORM, 700, 1, 1, 200, 0, 0, 2, true, SSTAR_FLUSH_BYTES, 0},
+    {"three words alike", UNIFORM, 300, 12, 12, 1024, 1, 0, 2, true, SSTAR_FLUSH_BYTES, 0},
+    {"odd and alike", ALL_TO_ONE, 300, 157, 157, 3000, 0, 0, 1, true, SSTAR_FLUSH_BYTES, 0},
+    {"long and alike", UNIFORM, 40, 2048, 2048, 3000, 1, 0, 1, true, SSTAR_FLUSH_BYTES, 0},
+    {"as the wire is free", UNIFORM, 200, 8, 100, 4096, 0, 0, 2, false, SSTAR_FLUSH_MARGINAL, 0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -245,9 +44,9 @@ static int all_kinds(struct sstar_world *world, void *arg)
     (void)arg;
     for (int k = 0; k < KINDS; k++) {
         for (int s = SSTAR_NONE; s < SSTAR_STRATEGIES; s++) {
-            if (run_traffic(world, &kinds[k], (enum sstar_strategy)s, &(struct totals){0})) {
+            if (traffic_run(world, &kinds[k], (enum sstar_strategy)s, &(struct totals){0})) {
                 fprintf(stderr, "(%s, strategy %d, seed %llu)\n", kinds[k].name, s,
-                        (unsigned long long)SEED);
+                        (unsigned long long)TRAFFIC_SEED);
                 return -1;
             }
         }
@@ -321,9 +120,9 @@ static int copied_kinds(struct sstar_world *world, void *arg)
 {
     (void)arg;
     struct totals sum;
-    return run_traffic(world, &kinds[0], SSTAR_PER_NODE, &sum) ||
-           run_traffic(world, &kinds[5], SSTAR_PER_NODE, &sum) ||
-           run_traffic(world, &kinds[8], SSTAR_PER_NODE, &sum);
+    return traffic_run(world, &kinds[0], SSTAR_PER_NODE, &sum) ||
+           traffic_run(world, &kinds[5], SSTAR_PER_NODE, &sum) ||
+           traffic_run(world, &kinds[8], SSTAR_PER_NODE, &sum);
 }
 
 static void with_many_writers(void **state)
@@ -337,8 +136,8 @@ static void with_many_writers(void **state)
  */
 
 static const struct traffic both_alike[] = {
-    {"alike", UNIFORM, 2000, 64, 64, 4096, 0, 0, 1, false, SSTAR_FLUSH_BYTES},
-    {"alike", UNIFORM, 2000, 64, 64, 4096, 0, 0, 1, true, SSTAR_FLUSH_BYTES}};
+    {"alike", UNIFORM, 2000, 64, 64, 4096, 0, 0, 1, false, SSTAR_FLUSH_BYTES, 0},
+    {"alike", UNIFORM, 2000, 64, 64, 4096, 0, 0, 1, true, SSTAR_FLUSH_BYTES, 0}};
 
 static int predicted_of(struct sstar_world *world, const struct traffic *alike)
 {
@@ -348,7 +147,7 @@ static int predicted_of(struct sstar_world *world, const struct traffic *alike)
     for (int from = 0; from < size; from++) {
         node_of[from] = sstar_node_of(world, from);
         for (uint32_t i = 0; i < alike->messages; i++)
-            matrix[from * size + destination(alike, size, from, i)]++;
+            matrix[from * size + traffic_destination(alike, size, from, i)]++;
     }
     struct alltoall_traffic t = {.ranks = size,
                                  .nodes = sstar_node_count(world),
@@ -360,7 +159,7 @@ static int predicted_of(struct sstar_world *world, const struct traffic *alike)
         struct alltoall_prediction p;
         struct totals sums;
         CHECK(model_alltoall(&t, s, alike->flush_bytes, &cost, &p) == 0);
-        if (run_traffic(world, alike, s, &sums))
+        if (traffic_run(world, alike, s, &sums))
             return -1;
         if (s == SSTAR_PER_NODE) {
             /* Not every wire message has a piece from every writer, now and then a ring that begins
