@@ -2,6 +2,7 @@
 /* The aggregating all-to-all: the table of strategies, opening, and what memory that takes. */
 #include "collectives/ledger.h"
 #include "collectives/strategy.h"
+#include "collectives/wire_cost.h"
 #include "transport/available.h"
 #include "transport/memory.h"
 #include <stdlib.h>
@@ -102,11 +103,10 @@ static void settle_flush(struct sstar_aggregator *a, const struct sstar_aggregat
 static int choose_flush(struct sstar_aggregator *a, const struct sstar_aggregator_attr *attr)
 {
     const struct sstar_wire *wire = &a->world->config.wire;
-    bool wanted = attr->flush_bytes == 0 || attr->flush == SSTAR_FLUSH_MARGINAL;
     a->cost = (struct sstar_cost){
         .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
-    if (wanted && a->cost.beta_gbps <= 0 && a->nodes > 1) {
-        int err = sstar_measure_cost(a->world, &a->cost);
+    if (attr->flush_bytes == 0 || a->flush->needs_clock) {
+        int err = wire_cost(a->world, &a->cost);
         if (err)
             return err;
     }

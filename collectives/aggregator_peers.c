@@ -32,9 +32,10 @@ struct sstar_link_attr peers_attr(const struct sstar_aggregator *a, int n, uint3
                                   uint32_t slots_most, uint64_t budget_bytes)
 {
     uint64_t share = n ? ALL_LINKS_BUDGET_BYTES / (uint64_t)n : budget_bytes;
+    uint64_t stride = align_up((uint64_t)slot_bytes + LINK_TRAILER_BYTES, 64);
     uint32_t slots = slots_most;
     budget_bytes = share < budget_bytes ? share : budget_bytes;
-    while (slots > 2 && (uint64_t)slots * slot_bytes > budget_bytes)
+    while (slots > 2 && slots * stride > budget_bytes)
         slots /= 2;
     return (struct sstar_link_attr){
         .queue_pairs = a->queue_pairs, .slots = slots, .slot_bytes = slot_bytes};

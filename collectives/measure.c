@@ -3,6 +3,7 @@
 #include "collectives/collectives.h"
 #include "collectives/fit.h"
 #include "collectives/pair.h"
+#include "collectives/wire_cost.h"
 #include "transport/wait.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -192,4 +193,26 @@ int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost)
 free_all:
     free(all);
     return err;
+}
+
+int wire_cost(struct sstar_world *world, struct sstar_cost *cost)
+{
+    const struct sstar_wire *wire = &world->config.wire;
+    *cost = (struct sstar_cost){
+        .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
+    if (cost->alpha_us > 0 || cost->gap_us > 0 || cost->beta_gbps > 0 || world->node_count == 1)
+        return 0;
+    if (world->wire_cost) {
+        *cost = *(struct sstar_cost *)world->wire_cost;
+        return 0;
+    }
+    int err = sstar_measure_cost(world, cost);
+    if (err)
+        return err;
+    struct sstar_cost *kept = malloc(sizeof *kept);
+    if (!kept)
+        return world_fail(world, -ENOMEM, "collectives: out of memory");
+    *kept = *cost;
+    world->wire_cost = kept;
+    return 0;
 }

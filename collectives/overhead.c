@@ -9,6 +9,7 @@
  */
 #include "collectives/collective_plan.h"
 #include "collectives/rounds.h"
+#include "collectives/wire_cost.h"
 #include "transport/world.h"
 
 #include <errno.h>
@@ -158,29 +159,6 @@ static int measure_node(struct trial *trial, struct sstar_cost *cost)
     return err;
 }
 
-/* alpha, g and beta: imposed, or measured once in a world. */
-static int find_wire(struct sstar_world *world, struct sstar_cost *cost)
-{
-    const struct sstar_wire *wire = &world->config.wire;
-    *cost = (struct sstar_cost){
-        .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
-    if (cost->alpha_us > 0 || cost->gap_us > 0 || cost->beta_gbps > 0 || world->node_count == 1)
-        return 0;
-    if (world->wire_cost) {
-        *cost = *(struct sstar_cost *)world->wire_cost;
-        return 0;
-    }
-    int err = sstar_measure_cost(world, cost);
-    if (err)
-        return err;
-    struct sstar_cost *kept = malloc(sizeof *kept);
-    if (!kept)
-        return world_fail(world, -ENOMEM, "collectives: out of memory");
-    *kept = *cost;
-    world->wire_cost = kept;
-    return 0;
-}
-
 static int measure(struct trial *trial, const struct sstar_cost *wire)
 {
     struct sstar_collective *plan = trial->plan;
@@ -213,7 +191,7 @@ int sstar_collective_measure(struct sstar_collective *plan)
     struct sstar_cost wire;
     void *memory;
     size_t bytes = LONG_BYTES + (size_t)world->size * 64;
-    int err = find_wire(world, &wire);
+    int err = wire_cost(world, &wire);
     if (!err)
         err = sstar_alloc(world, 2 * bytes, &memory);
     if (err)
