@@ -74,6 +74,25 @@ static int body_reuse(struct sstar_world *world, void *arg)
     return 0;
 }
 
+/* The kernel lays mappings side by side, so one begins where another ends. */
+static int body_neighbours(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    enum { SEGMENTS = 8, BYTES = 64 * 1024 };
+    void *memory[SEGMENTS];
+    struct sstar_region *region;
+    for (int i = 0; i < SEGMENTS; i++)
+        CHECK(sstar_alloc(world, BYTES, &memory[i]) == 0);
+    for (int i = 0; i < SEGMENTS; i++) {
+        for (int k = i + 1; k < SEGMENTS; k++) { /* each was the last one looked at */
+            CHECK(sstar_register(world, memory[k], BYTES, &region) == 0);
+            CHECK(sstar_deregister(region) == 0);
+        }
+        CHECK(sstar_free(world, memory[i]) == 0);
+    }
+    return 0;
+}
+
 static int body_refused(struct sstar_world *world, void *arg)
 {
     (void)arg;
@@ -121,11 +140,18 @@ static void test_refused(void **state)
     ranks_expect_both((struct ranks){.size = 2, .body = body_refused});
 }
 
+static void test_neighbours(void **state)
+{
+    (void)state;
+    ranks_expect_both((struct ranks){.size = 1, .body = body_neighbours});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

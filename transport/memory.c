@@ -173,7 +173,8 @@ int sstar_free(struct sstar_world *world, void *memory)
 {
     if (!memory)
         return 0;
-    struct segment *segment = memory_segment(world, memory, 0);
+    /* With a byte: none at all would also lie at the end of the segment before. */
+    struct segment *segment = memory_segment(world, memory, 1);
     if (!segment || segment->memory != memory)
         return report_set(&world->report, -EINVAL, "sstar_free: %p was not got from sstar_alloc",
                           memory);
