@@ -20,23 +20,15 @@ static int reduce_rounds(struct sstar_world *world)
 {
     static _Thread_local int32_t send[COUNT], recv[COUNT];
     int rank = sstar_rank(world), size = sstar_size(world);
-    /* Chosen, so that nothing is measured first. */
-    const struct sstar_collective_attr attr = {.operation = SSTAR_ALL_REDUCE,
-                                               .algorithm = SSTAR_HIERARCHICAL_RING};
-    struct sstar_collective *plan;
-    int err = sstar_collective_open(world, &attr, &plan);
-    if (err)
-        return err;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < COUNT; i++)
             send[i] = (rank + 1) * (i + round);
-        err = sstar_collective_run(plan, send, recv, COUNT, SSTAR_INT32, SSTAR_SUM);
+        int err = sstar_allreduce(world, send, recv, COUNT, SSTAR_INT32, SSTAR_SUM);
         if (err)
-            return err; /* a world that has failed closes what it holds */
+            return err;
         for (int i = 0; i < COUNT; i++)
             CHECK(recv[i] == size * (size + 1) / 2 * (i + round));
     }
-    sstar_collective_close(plan);
     return sstar_fast_barrier(world);
 }
 

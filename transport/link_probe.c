@@ -30,7 +30,7 @@ int rc_probe(struct sstar_links *links, uint64_t now)
 {
     if (links->silent_since_ns == 0)
         links->silent_since_ns = now;
-    if (links->closing || now - links->silent_since_ns < silence_ns)
+    if (now - links->silent_since_ns < silence_ns)
         return 0;
     links->silent_since_ns = now;
     int err = 0;

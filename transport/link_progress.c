@@ -88,6 +88,8 @@ static int tell_all(struct sstar_links *links, bool force)
  * is told all the same, so that a sender learns that everything was consumed. */
 int rc_quiet(struct sstar_links *links)
 {
+    if (links->closing)
+        return 0;
     uint64_t now = clock_ns();
     if (links->quiet_since_ns == 0)
         links->quiet_since_ns = now;
@@ -193,7 +195,7 @@ int rc_progress(struct sstar_links *links)
         events += n > 0 ? n : 0;
         err = n < 0 ? n : err;
     }
-    if (!err && links->any_credit_due)
+    if (!err && links->any_credit_due && !links->closing)
         err = tell_all(links, false);
     events -= (int)(links->probes_answered - probes); /* they are no progress */
     if (events > 0)

@@ -355,11 +355,18 @@ void sstar_links_close(struct sstar_links *links)
     if (!links)
         return;
     struct sstar_world *world = links->world;
-    links->closing = true;
-    /* Peers may wait to learn that all was consumed. What was posted must have left before the
-     * queue pairs go, and all must be done with our memory. */
+    /* Peers may wait to learn that all was consumed, and go on sending until they close too. */
     for (int i = 0; i < links->n_links && !world->failed; i++)
-        if (!links->all[i].local && rc_tell_credit(&links->all[i], true) == 0)
+        if (!links->all[i].local)
+            rc_tell_credit(&links->all[i], true);
+    if (!world->failed)
+        sstar_barrier(world);
+    /* From here on nobody needs to be told anything, and nothing is sent any more: what is still on
+     * its way to a queue pair when that goes would find nobody. What was posted must have left, and
+     * all must be done with our memory. */
+    links->closing = true;
+    for (int i = 0; i < links->n_links && !world->failed; i++)
+        if (!links->all[i].local)
             rc_drain(&links->all[i]);
     if (links->device)
         links->device->connector->leave(links);

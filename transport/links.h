@@ -155,7 +155,7 @@ struct sstar_links {
     uint64_t quiet_since_ns;
     uint64_t silent_since_ns; /* likewise, for probes */
     uint64_t probes_answered;
-    bool closing; /* peers may be gone in good order: probe no more */
+    bool closing; /* all are done: no credit is told, and nobody is probed, any more */
 };
 
 /* ---- links.c -------------------------------------------------------------------------------- */
