@@ -84,12 +84,17 @@ static bool left_by_the_dead(int fd, const struct stat *st)
     return left;
 }
 
-/* What a killed last member left of another port of ours goes, when nobody is using it. */
+/* What a killed last member left of another port of ours goes, when nobody is using it. One in use
+ * is not even locked: we may get no processor for long while its members look for each other. */
 static void clear_file(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return;
+    if (nic_meeting_held(fd)) {
+        close(fd);
+        return;
+    }
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
         st.st_nlink == 1 && S_ISREG(st.st_mode) && left_by_the_dead(fd, &st))
