@@ -24,6 +24,8 @@ struct capture {
     bool ended;
     uint8_t *buffer;
     size_t used;
+    off_t looked_at; /* of the file in the buffer, while interfaces are looked for */
+    off_t looked_bytes;
     uint32_t crc[256];
 };
 

@@ -26,6 +26,7 @@ enum {
     BUFFER_BYTES = 1 << 18,
     PACKET_HEAD = 28,
     FRAME_MAX = 4096 + 160,
+    LOOK_BYTES = 128, /* more than a block that names an interface has */
 };
 #define LIMIT_BYTES (1ull << 30)
 
@@ -103,14 +104,29 @@ static bool is_ours(const struct capture *c, const uint8_t *block, uint32_t leng
            memcmp(block + 20, c->ctx->port_name, name) == 0;
 }
 
+/* The file from `at` on, through the buffer: a capture may be long, and others wait for the lock.
+ */
+static const uint8_t *look(struct capture *c, off_t at, uint32_t *available)
+{
+    off_t ahead = at - c->looked_at;
+    if (ahead < 0 || ahead + LOOK_BYTES > c->looked_bytes) {
+        ssize_t n = pread(c->fd, c->buffer, BUFFER_BYTES, at);
+        c->looked_at = at;
+        c->looked_bytes = n > 0 ? n : 0;
+        ahead = 0;
+    }
+    *available = (uint32_t)(c->looked_bytes - ahead);
+    return c->buffer + ahead;
+}
+
 /* Go through the blocks that are there, counting interfaces. EINVAL: it is another kind of file. */
 static int find_interface(struct capture *c, uint32_t *count, bool *found)
 {
     off_t at = 0;
-    uint8_t block[128];
+    c->looked_at = c->looked_bytes = 0;
     for (;;) {
-        uint32_t type, length, order;
-        ssize_t n = pread(c->fd, block, sizeof block, at);
+        uint32_t type, length, order, n;
+        const uint8_t *block = look(c, at, &n);
         if (n == 0 && at > 0)
             return 0;
         if (n < 12)
@@ -121,7 +137,7 @@ static int find_interface(struct capture *c, uint32_t *count, bool *found)
         if (length < 12 || length % 4 != 0 ||
             (at == 0 && (type != SECTION || order != ORDER_MAGIC)) || (at > 0 && type == SECTION))
             return EINVAL;
-        if (type == INTERFACE && is_ours(c, block, length)) {
+        if (type == INTERFACE && is_ours(c, block, length < n ? length : n)) {
             *found = true;
             return 0;
         }
