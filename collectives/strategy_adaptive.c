@@ -4,7 +4,8 @@
  * has buffers of its own and goes straight (as `rank`); all others share the streams of a base
  * strategy, `node`, or `mesh` in worlds of many nodes.
  *
- * Up: S* bytes for one rank were pushed within the age bound. Down: two buffers left with less, and
+ * Up: S* bytes for one rank were pushed within the age bound, four times running (a burst that is
+ * soon over travels better in company). Down: two buffers left with less, and
  * the peer has read all that went straight. The order of a pair is kept so: a buffer that goes
  * straight carries how many messages of the pair went by the base before (its fence), and waits at
  * the receiver until they are there; the base is urged to bring them.
@@ -12,10 +13,11 @@
 #include "collectives/aggregator_streams.h"
 #include <stdlib.h>
 
-enum { NODES_MOST = 64, THIN_MOST = 2, LEAST_DEADLINE_NS = 100 * 1000 };
+enum { NODES_MOST = 64, THIN_MOST = 2, HOT_LEAST = 4, LEAST_DEADLINE_NS = 100 * 1000 };
 
 struct pair {
     bool straight;
+    uint32_t hot;             /* how often running it filled S* in time */
     uint64_t since_ns, bytes; /* pushed since then */
     uint64_t by_base;         /* messages to it, and from it */
     uint64_t came_by_base;
@@ -172,7 +174,7 @@ static bool may_go_back(const struct adaptive *ad, int i)
     return t->thin >= THIN_MOST && !t->buffer && link_idle(ad->direct->peers->peer[i].link);
 }
 
-/* Did this pair fill S* in time? */
+/* Does this pair fill S* in time, again and again? */
 static bool is_hot(const struct adaptive *ad, struct pair *p, uint32_t bytes)
 {
     if (!p->bytes)
@@ -181,7 +183,8 @@ static bool is_hot(const struct adaptive *ad, struct pair *p, uint32_t bytes)
     if ((double)p->bytes < ad->s_star_bytes)
         return false;
     p->bytes = 0;
-    return clock_ns() - p->since_ns <= ad->deadline_ns;
+    p->hot = clock_ns() - p->since_ns <= ad->deadline_ns ? p->hot + 1 : 0;
+    return p->hot >= HOT_LEAST;
 }
 
 static int adaptive_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
@@ -191,6 +194,7 @@ static int adaptive_push(struct sstar_aggregator *a, int to, const void *data, u
     int i = ad->direct->peers->index_of[to];
     if (p->straight && may_go_back(ad, i)) {
         p->straight = false;
+        p->hot = 0;
         a->lanes[to] = &a->shut;
     }
     if (p->straight)
