@@ -146,7 +146,7 @@ static void test_fork(void **state)
 {
     uint8_t *at = pages();
     struct ibv_mr *mr = reg(*state, at, ALL);
-    int status;
+    int status = -1;
     assert_true(is_shared(at));
     pid_t child = fork();
     if (child == 0) {
