@@ -26,7 +26,7 @@ enum { MESSAGES = 60, MOST_BYTES = 600, PUTS = 24, CAUGHT_WITHIN = 20 };
 static uint64_t seeds(void)
 {
     const char *n = getenv("SSTAR_TEST_SEEDS");
-    return n != NULL ? strtoull(n, NULL, 10) : getenv("SSTAR_TEST_FULL") != NULL ? 1000 : 50;
+    return n != NULL ? strtoull(n, NULL, 10) : getenv("SSTAR_TEST_FULL") != NULL ? 1000 : 16;
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
