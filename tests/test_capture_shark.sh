@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # What Wireshark makes of a capture: of an AllReduce, and of what the conformance suite sends.
+# shellcheck disable=SC2016 # $1 is a field of awk's
 set -u
 sstar=$1
 build=$(dirname "$sstar")
@@ -21,18 +22,15 @@ guesses=(-o infiniband.identify_payload:FALSE)
 for protocol in rpcordma smb_direct iser nvme-rdma lnet smc fcoib infiniband_sdp infiniband.eoib; do
     guesses+=(--disable-protocol "$protocol")
 done
-shark() { # FILE ARGUMENT...
-    local file=$1
-    shift
-    tshark "${guesses[@]}" -r "$file" "$@" 2>/dev/null
-}
 # Every frame is RoCEv2 with an ICRC, and Wireshark finds fault with none. (tshark 4.0 shows the ICRC
-# and does not check it; test_capture does.) Leaves opcode and error code of each in $work/frames.
+# and does not check it; test_capture does.) Leaves what it says of each in $work/frames: opcode, error code, what must
+# be there, what must not, then length of the message, of the datagram, of the padding, immediate data.
 clean() { # FILE
     local found
-    shark "$1" -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -e infiniband.bth.opcode \
+    tshark "${guesses[@]}" -r "$1" -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -e infiniband.bth.opcode \
         -e infiniband.aeth.syndrome.error_code -e infiniband.invariant.crc -e _ws.malformed -e ip.checksum.status \
-        -e udp.checksum.status -e _ws.expert.severity -e frame.number >"$work/frames"
+        -e udp.checksum.status -e _ws.expert.severity -e frame.number -e infiniband.reth.dmalen -e udp.length \
+        -e infiniband.bth.padcnt -e infiniband.immdt >"$work/frames" 2>/dev/null
     [ -s "$work/frames" ] || fail "$1: no frames"
     found=$(awk -F '\t' '$1 == "" || $3 == "" || $4 != "" || $5 == "0" || $6 == "0" || $7 ~ /8388608/' "$work/frames" | head -n 3)
     [ -z "$found" ] || fail "$1: $found"
@@ -43,29 +41,31 @@ reduce() { # ARGUMENT...
         --algorithm ring --slice 64K --capture "$work/run.pcapng" "$@" >"$work/output" 2>&1 ||
         fail "allreduce $*: $(cat "$work/output")"
 }
-count() { # FILTER
-    shark "$work/run.pcapng" -Y "$1" | wc -l
+count() { # CONDITION on the fields of $work/frames
+    awk -F '\t' "$1 { n++ } END { print n + 0 }" "$work/frames"
+}
+sum() { # EXPRESSION
+    awk -F '\t' "{ n += $1 } END { print n + 0 }" "$work/frames"
 }
 
 # Two steps of two ranks, two runs in place and two out of it: at least 16 messages of half the vector
 # and a trailer of 16 bytes; what the ranks measure first may be as long.
 reduce
 clean "$work/run.pcapng"
-[ "$(count 'infiniband.reth.dmalen == 32784')" -ge 16 ] || fail "messages of the AllReduce"
+[ "$(count '$9 == 32784')" -ge 16 ] || fail "messages of the AllReduce"
 opcodes=$(cut -f 1 "$work/frames" | sort -nu | xargs)
 [ "$opcodes" = "6 7 8 10 17" ] || fail "opcodes $opcodes, not writes and acknowledgements"
-bytes=$(shark "$work/run.pcapng" -Y infiniband.reth -T fields -e infiniband.reth.dmalen | awk '{ n += $1 } END { print n }')
-carried=$(shark "$work/run.pcapng" -Y 'infiniband.bth.opcode in {6, 7, 8, 10}' -T fields -e udp.length -e infiniband.bth.opcode \
-    -e infiniband.bth.padcnt | awk '{ n += $1 - 8 - 12 - 4 - $3 - ($2 == 6 || $2 == 10 ? 16 : 0) } END { print n }')
+bytes=$(sum '$9')
+carried=$(sum '($1 == 17 ? 0 : $10 - 8 - 12 - 4 - $11 - ($1 == 6 || $1 == 10 ? 16 : 0))')
 [ "$bytes" = "$carried" ] || fail "the requests announce $bytes bytes, the frames carry $carried"
 
 # A shaped wire: with immediate data. A file that is there is begun anew.
 reduce --wire 20,2,1
 clean "$work/run.pcapng"
-[ "$(count 'infiniband.reth.dmalen == 32784')" -ge 16 ] || fail "messages on a shaped wire"
-[ "$(count 'infiniband.immdt')" -gt 0 ] || fail "no immediate data on a shaped wire"
+[ "$(count '$9 == 32784')" -ge 16 ] || fail "messages on a shaped wire"
+[ "$(count '$12 != ""')" -gt 0 ] || fail "no immediate data on a shaped wire"
 reduce --capture-snap 64
-[ "$(shark "$work/run.pcapng" -T fields -e frame.cap_len | sort -nu | tail -n 1)" -eq 64 ] || fail "--capture-snap 64"
+[ "$(tshark -r "$work/run.pcapng" -T fields -e frame.cap_len 2>/dev/null | sort -nu | tail -n 1)" -eq 64 ] || fail "--capture-snap 64"
 timeout 20 "$sstar" allreduce --capture /nowhere/file --ranks 2 >"$work/output" 2>&1
 [ $? -eq 1 ] || fail "a capture that cannot be written: $(cat "$work/output")"
 grep -q 'the capture /nowhere/file cannot be written' "$work/output" || fail "$(cat "$work/output")"
@@ -78,8 +78,7 @@ for checks in '*: *' 'U? *' 'READ *' 'WRITE_WITH_IMM *' '*_AND_*' 'a receive*'; 
 done
 clean "$work/suite.pcapng"
 for opcode in 4 9 12 18 19 20 36 100; do
-    awk -F '\t' -v opcode="$opcode" '$1 == opcode { found = 1 } END { exit !found }' "$work/frames" ||
-        fail "no frame with opcode $opcode"
+    [ "$(count "\$1 == $opcode")" -gt 0 ] || fail "no frame with opcode $opcode"
 done
-awk -F '\t' '$2 == 2 { found = 1 } END { exit !found }' "$work/frames" || fail "no remote access error"
+[ "$(count '$2 == 2')" -gt 0 ] || fail "no remote access error"
 [ "$failures" -eq 0 ]
