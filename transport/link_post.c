@@ -195,7 +195,9 @@ static void take_pieces(struct rc_op *part, const struct rc_op *op, uint32_t off
     }
 }
 
-/* Data first; the last part is what was asked for, with its immediate and its ticket. */
+/* Data first; the last part is what was asked for, with its immediate and its ticket. The odd part
+ * is the first one, so that the last holds the trailer of a message whole: by it the receiver
+ * learns that all is there. */
 static void build_parts(struct sstar_link *link, uint32_t qp, const struct rc_op *op,
                         enum rc_follow follow)
 {
@@ -204,10 +206,11 @@ static void build_parts(struct sstar_link *link, uint32_t qp, const struct rc_op
     one.opcode = op->opcode == IBV_WR_RDMA_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
     one.ticket = 0;
     one.put = one.signalled = one.inline_data = false;
-    for (; op->bytes - offset > part; offset += part) {
+    uint32_t odd = op->bytes % part;
+    for (; op->bytes - offset > part; offset += one.bytes) {
         one.remote_address = op->remote_address + offset;
-        one.bytes = part;
-        take_pieces(&one, op, offset, part);
+        one.bytes = offset == 0 && odd > 0 ? odd : part;
+        take_pieces(&one, op, offset, one.bytes);
         build_one(link, qp, &one, RC_FOLLOWED);
     }
     struct rc_op last = *op;
