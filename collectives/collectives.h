@@ -221,7 +221,8 @@ struct sstar_aggregator;
  * anywhere.
  */
 struct sstar_item {
-    const void *data; /* in place, until the next pull or advance */
+    const void *data; /* in place, until the next pull or advance; aligned to 8 bytes, or with
+                         item_bytes to 4 if those are a multiple of 4, else to nothing */
     uint32_t bytes;
     int source;
 };

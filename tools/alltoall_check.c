@@ -70,7 +70,10 @@ void check_write(const struct check *c, uint64_t *message, int destination, uint
         message[i] = pattern_word(base, i);
 }
 
-static bool same_pattern(const struct check *c, const uint64_t *words)
+/* A message is pulled in place: it lies anywhere. */
+typedef uint64_t word_anywhere __attribute__((aligned(1), may_alias));
+
+static bool same_pattern(const struct check *c, const word_anywhere *words)
 {
     uint64_t base = pattern_base(c->seed, words[0]), wrong = 0;
     size_t n = c->bytes / 8, rest = c->bytes % 8;
@@ -82,7 +85,7 @@ static bool same_pattern(const struct check *c, const uint64_t *words)
 
 void check_read(struct check *c, int source, const void *data, uint32_t bytes)
 {
-    const uint64_t *words = data;
+    const word_anywhere *words = data;
     if (bytes != c->bytes || bytes < CHECK_BYTES_LEAST || (unsigned)source >= (unsigned)c->ranks) {
         c->altered++;
         return;

@@ -219,7 +219,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge
         return;
     r->first_sge = b->n_sge;
     if (n)
-        memcpy(b->sge + b->n_sge, list, n * sizeof *list);
+        copy_some(b->sge + b->n_sge, list, n * sizeof *list);
     b->n_sge += n;
     r->wr.num_sge = (int)n;
     r->wr.send_flags &= ~(unsigned)IBV_SEND_INLINE;
@@ -250,7 +250,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
     r->inline_bytes = bytes;
     r->wr.send_flags |= IBV_SEND_INLINE;
     for (size_t i = 0; i < n; i++) {
-        memcpy(b->data + b->n_data, list[i].addr, list[i].length);
+        copy_some(b->data + b->n_data, list[i].addr, list[i].length);
         b->n_data += list[i].length;
     }
 }

@@ -61,14 +61,14 @@ static struct held *copy(const struct ibv_send_wr *wr)
     h->bytes = bytes;
     if (!is_inline(wr)) {
         if (n_sge)
-            memcpy(h->sge, wr->sg_list, n_sge * sizeof *h->sge);
+            copy_some(h->sge, wr->sg_list, n_sge * sizeof *h->sge);
         return h;
     }
     uint8_t *at = (uint8_t *)(h->sge + 1);
     h->sge[0] = (struct ibv_sge){.addr = (uintptr_t)at, .length = (uint32_t)bytes};
     h->wr.num_sge = bytes > 0;
     for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length)
-        memcpy(at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+        copy_some(at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
     return h;
 }
 

@@ -6,6 +6,7 @@
 #include "transport/decorators/faults_plan.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum { QP_BUCKETS = 256 };
 
@@ -203,5 +204,12 @@ void faults_ack_async_event(struct ibv_async_event *event);
 struct builder *builder_new(void);
 void builder_free(struct builder *b);
 void faults_wr_api(struct ibv_qp_ex *ex);
+
+/* Of nothing there may be no address. */
+static inline void copy_some(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+}
 
 #endif
