@@ -81,8 +81,9 @@ static uint32_t copy_inline(const struct qp *qp, struct send_wqe *wqe, const str
         const struct ibv_sge *sge = &wr->sg_list[i];
         if (total + sge->length > qp->cap.max_inline_data)
             return UINT32_MAX;
-        memcpy((uint8_t *)wqe + offsetof(struct send_wqe, data) + total,
-               (const void *)(uintptr_t)sge->addr, sge->length);
+        if (sge->length > 0) /* of nothing there may be no address */
+            memcpy((uint8_t *)wqe + offsetof(struct send_wqe, data) + total,
+                   (const void *)(uintptr_t)sge->addr, sge->length);
         total += sge->length;
     }
     return (uint32_t)total;

@@ -188,7 +188,8 @@ int nic_atomic(struct qp *qp, struct work *work)
         nic_atomic_unlock(member);
     size_t done = 0;
     for (unsigned i = 0; err == 0 && i < work->n_local; i++) {
-        memcpy(work->local[i].iov_base, (uint8_t *)&old + done, work->local[i].iov_len);
+        if (work->local[i].iov_len > 0) /* of nothing there may be no address */
+            memcpy(work->local[i].iov_base, (uint8_t *)&old + done, work->local[i].iov_len);
         done += work->local[i].iov_len;
     }
     return err;

@@ -80,7 +80,8 @@ static void wrap(struct qp *qp, struct work *work, uint8_t *packet)
     uint32_t bytes = (uint32_t)work->length;
     nic_grh_fill(packet, work->wqe->raddr, qp->ctx->ip, bytes);
     for (unsigned i = 0, at = GRH_BYTES; i < work->n_local; i++) {
-        memcpy(packet + at, work->local[i].iov_base, work->local[i].iov_len);
+        if (work->local[i].iov_len > 0) /* of nothing there may be no address */
+            memcpy(packet + at, work->local[i].iov_base, work->local[i].iov_len);
         at += (unsigned)work->local[i].iov_len;
     }
     work->local[0] = (struct iovec){packet, GRH_BYTES + bytes};

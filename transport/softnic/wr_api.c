@@ -161,8 +161,9 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
             refuse(qp, EINVAL);
             return;
         }
-        memcpy((uint8_t *)wqe + offsetof(struct send_wqe, data) + total, list[i].addr,
-               list[i].length);
+        if (list[i].length > 0) /* of nothing there may be no address */
+            memcpy((uint8_t *)wqe + offsetof(struct send_wqe, data) + total, list[i].addr,
+                   list[i].length);
         total += list[i].length;
     }
     wqe->length = (uint32_t)total;
