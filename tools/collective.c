@@ -116,16 +116,6 @@ static uint64_t size(const char *option, const char *text, uint64_t low, struct 
     return bytes;
 }
 
-static uint32_t whole(const char *option, const char *text, long low, long high,
-                      struct argp_state *state)
-{
-    long value = low;
-    if (parse_whole(text, low, high, &value))
-        argp_error(state, "%s takes a whole number from %ld to %ld, not '%s'", option, low, high,
-                   text);
-    return (uint32_t)value;
-}
-
 /* What the operation does not know goes from a list, or is refused if nothing else was asked for.
  */
 static void check_algorithms(struct collective_arguments *a, struct argp_state *state)
@@ -166,20 +156,20 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->end_bytes = size("-e", arg, 0, state);
         return 0;
     case 'f':
-        a->factor = whole("-f", arg, 2, 1 << 20, state);
+        a->factor = (uint32_t)option_whole("-f", arg, 2, 1 << 20, state);
         a->step_bytes = 0;
         return 0;
     case 'i':
         a->step_bytes = size("-i", arg, 1, state);
         return 0;
     case 'n':
-        a->iterations = whole("-n", arg, 1, MOST_ITERATIONS, state);
+        a->iterations = (uint32_t)option_whole("-n", arg, 1, MOST_ITERATIONS, state);
         return 0;
     case 'w':
-        a->warmup = whole("-w", arg, 0, MOST_ITERATIONS, state);
+        a->warmup = (uint32_t)option_whole("-w", arg, 0, MOST_ITERATIONS, state);
         return 0;
     case 'c':
-        a->check = whole("-c", arg, 0, 1, state);
+        a->check = (uint32_t)option_whole("-c", arg, 0, 1, state);
         return 0;
     case 'o':
         choose(&(struct names){"-o", op_name, SSTAR_OPS, 0}, arg, a->ops, state);
@@ -197,7 +187,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--slice takes a size from 8 to 64M, not '%s'", arg);
         return 0;
     case OPTION_ROOT:
-        a->root = (int)whole("--root", arg, 0, MAX_RANKS - 1, state);
+        a->root = (int)(uint32_t)option_whole("--root", arg, 0, MAX_RANKS - 1, state);
         return 0;
     case OPTION_EXPLAIN:
         a->explain = true;

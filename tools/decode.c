@@ -53,14 +53,6 @@ static const struct argp_option options[] = {
 /* ---- arguments
  * ------------------------------------------------------------------------------------ */
 
-static long whole(const char *option, const char *text, struct argp_state *state)
-{
-    long value = 1;
-    if (parse_whole(text, 1, MOST, &value))
-        argp_error(state, "%s takes a whole number from 1 to %d, not '%s'", option, MOST, text);
-    return value;
-}
-
 /* Numbers of at least 1, separated by commas. */
 static int list(const char *option, const char *text, double *values, struct argp_state *state)
 {
@@ -104,16 +96,16 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         set_batches(a, arg, state);
         return 0;
     case OPTION_WIDTH:
-        a->hidden = whole("--hidden", arg, state);
+        a->hidden = option_whole("--hidden", arg, 1, MOST, state);
         return 0;
     case OPTION_LAYERS:
-        a->layers = whole("--layers", arg, state);
+        a->layers = option_whole("--layers", arg, 1, MOST, state);
         return 0;
     case OPTION_PER_LAYER:
-        a->per_layer = whole("--per-layer", arg, state);
+        a->per_layer = option_whole("--per-layer", arg, 1, MOST, state);
         return 0;
     case OPTION_TOKENS:
-        a->tokens = whole("--tokens", arg, state);
+        a->tokens = option_whole("--tokens", arg, 1, MOST, state);
         return 0;
     case OPTION_FACTORS:
         a->n_factors = list("--factors", arg, a->factors, state);

@@ -34,16 +34,6 @@ static uint64_t size(const char *option, const char *text, struct argp_state *st
     return bytes;
 }
 
-static long whole(const char *option, const char *text, long low, long high,
-                  struct argp_state *state)
-{
-    long value = low;
-    if (parse_whole(text, low, high, &value))
-        argp_error(state, "%s takes a whole number from %ld to %ld, not '%s'", option, low, high,
-                   text);
-    return value;
-}
-
 static void check_arguments(const struct fit_arguments *a, struct argp_state *state)
 {
     if (a->end_bytes && a->end_bytes < 16 * a->begin_bytes)
@@ -70,10 +60,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->end_bytes = size("-e", arg, state);
         return 0;
     case 'n':
-        a->iterations = whole("-n", arg, 1, MOST_ITERATIONS, state);
+        a->iterations = option_whole("-n", arg, 1, MOST_ITERATIONS, state);
         return 0;
     case OPTION_POINTS:
-        a->points = whole("--points", arg, LEAST_POINTS, FIT_MAX_POINTS, state);
+        a->points = option_whole("--points", arg, LEAST_POINTS, FIT_MAX_POINTS, state);
         return 0;
     case OPTION_QUICK:
         a->quick = true;

@@ -99,14 +99,14 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static int whole(const char *option, const char *text, long low, long high,
-                 struct argp_state *state)
+long option_whole(const char *option, const char *text, long low, long high,
+                  struct argp_state *state)
 {
     long value = low;
     if (parse_whole(text, low, high, &value))
         argp_error(state, "%s takes a whole number from %ld to %ld, not '%s'", option, low, high,
                    text);
-    return (int)value;
+    return value;
 }
 
 static void set_connect(struct sstar_config *config, const char *name, struct argp_state *state)
@@ -145,28 +145,30 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
     struct sstar_config *config = &common->config;
     switch (key) {
     case OPTION_RANKS:
-        common->ranks = whole("--ranks", arg, 1, MAX_RANKS, state);
+        common->ranks = (int)option_whole("--ranks", arg, 1, MAX_RANKS, state);
         return 0;
     case OPTION_RANKS_PER_NODE:
-        common->ranks_per_node = whole("--ranks-per-node", arg, 1, MAX_RANKS, state);
+        common->ranks_per_node = (int)option_whole("--ranks-per-node", arg, 1, MAX_RANKS, state);
         return 0;
     case COMMON_IB_DEV:
         set_device(config, arg, state);
         return 0;
     case COMMON_GID_INDEX:
-        config->gid_index = whole("--gid-index", arg, -1, MAX_GID_INDEX, state);
+        config->gid_index = (int)option_whole("--gid-index", arg, -1, MAX_GID_INDEX, state);
         return 0;
     case OPTION_CONNECT:
         set_connect(config, arg, state);
         return 0;
     case OPTION_TRAFFIC_CLASS:
-        config->traffic_class = whole("--traffic-class", arg, 0, MAX_TRAFFIC_CLASS, state);
+        config->traffic_class =
+            (int)option_whole("--traffic-class", arg, 0, MAX_TRAFFIC_CLASS, state);
         return 0;
     case OPTION_SERVICE_LEVEL:
-        config->service_level = whole("--service-level", arg, 0, MAX_SERVICE_LEVEL, state);
+        config->service_level =
+            (int)option_whole("--service-level", arg, 0, MAX_SERVICE_LEVEL, state);
         return 0;
     case COMMON_QP:
-        config->queue_pairs = whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);
+        config->queue_pairs = (int)option_whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);
         return 0;
     case OPTION_WIRE:
         if (parse_wire(arg, &config->wire))
@@ -194,7 +196,7 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         config->capture = arg;
         return 0;
     case OPTION_CAPTURE_SNAP:
-        config->capture_snap = (uint32_t)whole("--capture-snap", arg, 64, 65535, state);
+        config->capture_snap = (uint32_t)(int)option_whole("--capture-snap", arg, 64, 65535, state);
         return 0;
     case OPTION_FAULTS:
         set_faults(config, arg, state);

@@ -50,14 +50,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static uint32_t whole(const char *option, const char *text, long high, struct argp_state *state)
-{
-    long value = 1;
-    if (parse_whole(text, 1, high, &value))
-        argp_error(state, "%s takes a whole number from 1 to %ld, not '%s'", option, high, text);
-    return (uint32_t)value;
-}
-
 static void check_arguments(struct arguments *a, struct argp_state *state)
 {
     if (a->post_list > a->tx_depth)
@@ -89,15 +81,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->all = true;
         return 0;
     case 'n':
-        a->iterations = whole("-n", arg, MAX_ITERATIONS, state);
+        a->iterations = (uint32_t)option_whole("-n", arg, 1, MAX_ITERATIONS, state);
         return 0;
     case 'q':
         return common_parse(COMMON_QP, arg, state, &a->common);
     case 'l':
-        a->post_list = whole("-l", arg, MAX_TX_DEPTH, state);
+        a->post_list = (uint32_t)option_whole("-l", arg, 1, MAX_TX_DEPTH, state);
         return 0;
     case 't':
-        a->tx_depth = whole("-t", arg, MAX_TX_DEPTH, state);
+        a->tx_depth = (uint32_t)option_whole("-t", arg, 1, MAX_TX_DEPTH, state);
         return 0;
     case 'd':
         return common_parse(COMMON_IB_DEV, arg, state, &a->common);

@@ -25,32 +25,24 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static uint32_t whole(const char *option, const char *text, long high, struct argp_state *state)
-{
-    long value = 1;
-    if (parse_whole(text, 1, high, &value))
-        argp_error(state, "%s takes a whole number from 1 to %ld, not '%s'", option, high, text);
-    return (uint32_t)value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct routing_shape *shape = state->input;
     switch (key) {
     case OPTION_SEQUENCES:
-        shape->sequences = whole("--sequences", arg, 1000000, state);
+        shape->sequences = (uint32_t)option_whole("--sequences", arg, 1, 1000000, state);
         return 0;
     case OPTION_TOKENS:
-        shape->tokens = whole("--tokens", arg, 1000000, state);
+        shape->tokens = (uint32_t)option_whole("--tokens", arg, 1, 1000000, state);
         return 0;
     case OPTION_LAYERS:
-        shape->layers = whole("--layers", arg, ROUTING_MAX_LAYERS, state);
+        shape->layers = (uint32_t)option_whole("--layers", arg, 1, ROUTING_MAX_LAYERS, state);
         return 0;
     case OPTION_EXPERTS:
-        shape->experts = whole("--experts", arg, ROUTING_MAX_EXPERTS, state);
+        shape->experts = (uint32_t)option_whole("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
         return 0;
     case OPTION_TOP:
-        shape->top = whole("--top", arg, ROUTING_MAX_TOP, state);
+        shape->top = (uint32_t)option_whole("--top", arg, 1, ROUTING_MAX_TOP, state);
         return 0;
     case OPTION_SEED:
         if (parse_size(arg, &shape->seed))

@@ -17,24 +17,15 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static int whole(const char *option, const char *text, struct argp_state *state)
-{
-    long value = 1;
-    if (parse_whole(text, 1, MAX_RANKS, &value))
-        argp_error(state, "%s takes a whole number from 1 to %d, not '%s'", option, MAX_RANKS,
-                   text);
-    return (int)value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
     switch (key) {
     case 'n':
-        arguments->n = whole("-n", arg, state);
+        arguments->n = (int)option_whole("-n", arg, 1, MAX_RANKS, state);
         return 0;
     case 'r':
-        arguments->ranks_per_node = whole("--ranks-per-node", arg, state);
+        arguments->ranks_per_node = (int)option_whole("--ranks-per-node", arg, 1, MAX_RANKS, state);
         return 0;
     case ARGP_KEY_ARG: /* the program; all that follows is its own */
         arguments->program = state->argv + state->next - 1;

@@ -56,6 +56,9 @@ int common_finish(struct sstar_world *world, const char *command, int err, int s
  * -EINVAL; the whole text must be used up. */
 int parse_size(const char *text, uint64_t *value);
 int parse_whole(const char *text, long low, long high, long *value);
+/* The same for the value of an option: what else is given is said, and ends the program. */
+long option_whole(const char *option, const char *text, long low, long high,
+                  struct argp_state *state);
 int parse_real(const char *text, double low, double high, double *value);
 int parse_wire(const char *text, struct sstar_wire *wire);
 
