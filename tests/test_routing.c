@@ -139,7 +139,7 @@ static void what_is_no_routing_is_refused(void **state)
 static void a_line_without_end_is_refused(void **state)
 {
     (void)state;
-    static char digits[10000];
+    static char digits[100000];
     memset(digits, '1', sizeof digits);
     refused(digits, sizeof digits, 0, ":1: a line of more than");
 }

@@ -1,42 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads routing files. Whatever is not one is refused with the line and what was expected. */
 #include "tools/routing.h"
+#include "tools/text_file.h"
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-enum { LINE_MOST_BYTES = 4096, FIELDS_BEFORE_EXPERTS = 3 };
+enum { FIELDS_BEFORE_EXPERTS = 3 };
 
 struct reader {
-    const char *path;
-    gzFile file;
+    struct text_file file;
     struct routing *routing;
-    size_t room; /* lines allocated */
-    unsigned long line;
+    size_t room;           /* lines allocated */
     uint32_t told_experts; /* by the caller or a comment */
     uint32_t largest_expert;
-    char *error;
-    size_t error_size;
 };
-
-static int refuse(struct reader *r, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int refuse(struct reader *r, int code, const char *format, ...)
-{
-    int n = r->line ? snprintf(r->error, r->error_size, "%s:%lu: ", r->path, r->line)
-                    : snprintf(r->error, r->error_size, "%s: ", r->path);
-    if (n > 0 && (size_t)n < r->error_size) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(r->error + n, r->error_size - (size_t)n, format, arguments);
-        va_end(arguments);
-    }
-    return code;
-}
 
 void routing_free(struct routing *routing)
 {
@@ -60,7 +40,7 @@ static int grow(struct reader *r)
     uint16_t *expert = realloc(t->expert, room * t->top * sizeof *expert);
     t->expert = expert ? expert : t->expert;
     if (!sequence || !token || !layer || !expert)
-        return refuse(r, -ENOMEM, "out of memory after %zu lines", t->lines);
+        return text_refuse(&r->file, -ENOMEM, "out of memory after %zu lines", t->lines);
     r->room = room;
     return 0;
 }
@@ -72,14 +52,15 @@ static int number(struct reader *r, const char **text, long high, const char *wh
     errno = 0;
     *value = strtol(*text, &behind, 10);
     if (behind == *text)
-        return refuse(r, -EINVAL,
-                      "%s is missing at '%.40s' (lines are sequence,token,layer,expert,...)", what,
-                      *text);
+        return text_refuse(&r->file, -EINVAL,
+                           "%s is missing at '%.40s' (lines are sequence,token,layer,expert,...)",
+                           what, *text);
     if (*behind && *behind != ',')
-        return refuse(r, -EINVAL, "'%.40s' where a comma or the end of the line should be", behind);
+        return text_refuse(&r->file, -EINVAL,
+                           "'%.40s' where a comma or the end of the line should be", behind);
     if (errno || *value < 0 || *value > high)
-        return refuse(r, -EINVAL, "%s %.*s: there are 0 to %ld", what, (int)(behind - *text), *text,
-                      high);
+        return text_refuse(&r->file, -EINVAL, "%s %.*s: there are 0 to %ld", what,
+                           (int)(behind - *text), *text, high);
     *text = *behind ? behind + 1 : behind;
     return 0;
 }
@@ -97,11 +78,13 @@ static int check_fields(struct reader *r, const char *text)
     struct routing *t = r->routing;
     uint32_t fields = count_fields(text);
     if (t->top && fields != t->top + FIELDS_BEFORE_EXPERTS)
-        return refuse(r, -EINVAL, "%u fields, but the lines before have %u; is it cut off?", fields,
-                      t->top + FIELDS_BEFORE_EXPERTS);
+        return text_refuse(&r->file, -EINVAL,
+                           "%u fields, but the lines before have %u; is it cut off?", fields,
+                           t->top + FIELDS_BEFORE_EXPERTS);
     if (fields <= FIELDS_BEFORE_EXPERTS || fields > ROUTING_MAX_TOP + FIELDS_BEFORE_EXPERTS)
-        return refuse(r, -EINVAL, "%u fields; a line is sequence,token,layer and 1 to %d experts",
-                      fields, ROUTING_MAX_TOP);
+        return text_refuse(&r->file, -EINVAL,
+                           "%u fields; a line is sequence,token,layer and 1 to %d experts", fields,
+                           ROUTING_MAX_TOP);
     t->top = fields - FIELDS_BEFORE_EXPERTS;
     return 0;
 }
@@ -146,113 +129,59 @@ static void comment(struct reader *r, const char *text)
 }
 
 /* A line may hold what a CSV of whole numbers holds; a comment any text. */
-static int check_bytes(struct reader *r, const char *text, size_t bytes)
+static int check_bytes(const struct text_file *f)
 {
-    bool is_comment = text[0] == '#';
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (is_comment ? c >= ' ' || c == '\t' : isdigit(c) || c == ',' || c == '-')
-            continue;
-        if (isprint(c))
-            return refuse(r, -EINVAL, "'%c' at column %zu: a routing line is numbers and commas", c,
-                          i + 1);
-        return refuse(r, -EINVAL, "byte 0x%02x at column %zu is not text; is this a routing file?",
-                      c, i + 1);
+    for (size_t i = 0; i < f->bytes; i++) {
+        unsigned char c = (unsigned char)f->text[i];
+        if (!isdigit(c) && c != ',' && c != '-')
+            return text_refuse(f, -EINVAL,
+                               isprint(c) ? "'%c' at column %zu: a routing line is numbers and "
+                                            "commas"
+                                          : "byte 0x%02x at column %zu is not text; is this a "
+                                            "routing file?",
+                               c, i + 1);
     }
     return 0;
 }
 
-static int one_line(struct reader *r, char *text, size_t bytes)
+static int one_line(struct reader *r)
 {
-    bool ended = text[bytes - 1] == '\n', full = bytes == LINE_MOST_BYTES - 1;
-    while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r' || text[bytes - 1] == ' '))
-        text[--bytes] = '\0';
-    if (bytes == 0)
+    const struct text_file *f = &r->file;
+    if (f->bytes == 0)
         return 0;
-    int err = check_bytes(r, text, bytes);
+    int err = f->text[0] == '#' ? 0 : check_bytes(f);
     if (err)
         return err;
-    if (!ended && full)
-        return refuse(r, -EINVAL, "a line of more than %d bytes; is this a routing file?",
-                      LINE_MOST_BYTES - 2);
-    if (!ended)
-        return refuse(r, -EINVAL, "the last line has no end; the file seems to be cut off");
-    if (text[0] == '#') {
-        comment(r, text);
+    if (!f->ended)
+        return text_refuse(f, -EINVAL, "the last line has no end; the file seems to be cut off");
+    if (f->text[0] == '#') {
+        comment(r, f->text);
         return 0;
     }
-    return data_line(r, text);
-}
-
-/* As gzgets, but with the number of bytes, since there may be a NUL in what is no routing file. */
-static int get_line(gzFile file, char *line, int size)
-{
-    int n = 0;
-    while (n < size - 1) {
-        int c = gzgetc(file);
-        if (c < 0)
-            break;
-        line[n++] = (char)c;
-        if (c == '\n')
-            break;
-    }
-    line[n] = '\0';
-    return n;
-}
-
-/* What zlib says about the stream: 0, or the error with its sentence. */
-static int stream_error(struct reader *r)
-{
-    int code;
-    const char *what = gzerror(r->file, &code);
-    if (code == Z_ERRNO) {
-        int err = errno;
-        r->line = 0;
-        return refuse(r, err ? -err : -EIO, "cannot read it: %s", strerror(err ? err : EIO));
-    }
-    if (code == Z_BUF_ERROR)
-        return refuse(r, -EINVAL, "the compressed file ends too early; it seems to be cut off");
-    if (code != Z_OK && code != Z_STREAM_END)
-        return refuse(r, -EINVAL, "the compressed file is damaged: %s", what);
-    return 0;
+    return data_line(r, f->text);
 }
 
 static int all_lines(struct reader *r)
 {
-    char line[LINE_MOST_BYTES];
-    int n, err = 0;
-    while ((n = get_line(r->file, line, sizeof line)) > 0) {
-        r->line++;
-        /* A line that the end of a damaged stream cut off is the stream's fault. */
-        if (line[n - 1] != '\n' && (err = stream_error(r)))
+    int more, err;
+    while ((more = text_next(&r->file)) > 0)
+        if ((err = one_line(r)))
             return err;
-        if ((err = one_line(r, line, (size_t)n)))
-            return err;
-    }
-    if ((err = stream_error(r)))
-        return err;
-    r->line = 0;
-    return r->routing->lines ? 0 : refuse(r, -EINVAL, "it holds no routing line");
+    if (more)
+        return more;
+    return r->routing->lines ? 0 : text_refuse(&r->file, -EINVAL, "it holds no routing line");
 }
 
 int routing_read(const char *path, uint32_t experts, struct routing *out, char *error,
                  size_t error_size)
 {
     struct routing routing = {0};
-    struct reader r = {.path = path,
-                       .routing = &routing,
-                       .told_experts = experts,
-                       .error = error,
-                       .error_size = error_size};
-    errno = 0;
-    r.file = gzopen(path, "rb");
-    if (!r.file) {
-        int code = errno ? errno : ENOMEM;
-        return refuse(&r, -code, "cannot open it: %s", strerror(code));
-    }
-    gzbuffer(r.file, 1 << 18);
-    int err = all_lines(&r);
-    gzclose_r(r.file);
+    struct reader r = {.routing = &routing, .told_experts = experts};
+    int err = text_open(&r.file, path, "routing", error, error_size);
+    if (err)
+        return err;
+    err = all_lines(&r);
+    text_close(&r.file);
     if (err) {
         routing_free(&routing);
         return err;
