@@ -83,16 +83,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static uint64_t size(const char *option, const char *text, uint64_t low, uint64_t high,
-                     struct argp_state *state)
-{
-    uint64_t value = low;
-    if (parse_size(text, &value) || value < low || value > high)
-        argp_error(state, "%s takes a whole number from %llu to %llu, not '%s'", option,
-                   (unsigned long long)low, (unsigned long long)high, text);
-    return value;
-}
-
 static void choose_strategies(struct alltoall_arguments *a, const char *text,
                               struct argp_state *state)
 {
@@ -158,22 +148,24 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         choose_strategies(a, arg, state);
         return 0;
     case OPTION_MESSAGE_BYTES:
-        a->message_bytes = (uint32_t)size("--message-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
+        a->message_bytes =
+            (uint32_t)option_size("--message-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
         return 0;
     case OPTION_TOKEN_BYTES:
-        a->message_bytes = (uint32_t)size("--token-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
+        a->message_bytes =
+            (uint32_t)option_size("--token-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
         return 0;
     case OPTION_MESSAGES:
-        a->messages = size("--messages", arg, 0, 100000000, state);
+        a->messages = option_size("--messages", arg, 0, 100000000, state);
         return 0;
     case OPTION_ROUTING:
         a->routing = arg;
         return 0;
     case OPTION_EXPERTS:
-        a->experts = (uint32_t)size("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
+        a->experts = (uint32_t)option_size("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
         return 0;
     case OPTION_FLUSH_BYTES:
-        a->flush_bytes = (uint32_t)size("--flush-bytes", arg, 64, 64 << 20, state);
+        a->flush_bytes = (uint32_t)option_size("--flush-bytes", arg, 64, 64 << 20, state);
         return 0;
     case OPTION_MAX_AGE:
         if (parse_real(arg, 0, 1e9, &a->max_age_us))
@@ -183,13 +175,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         choose_rule(a, arg, state);
         return 0;
     case OPTION_HOPS:
-        a->hops = (uint32_t)size("--hops", arg, 2, 3, state);
+        a->hops = (uint32_t)option_size("--hops", arg, 2, 3, state);
         return 0;
     case OPTION_PER_LAYER:
         a->per_layer = true;
         return 0;
     case OPTION_REPEAT:
-        a->repeat = (uint32_t)size("--repeat", arg, 1, MOST_REPEATS, state);
+        a->repeat = (uint32_t)option_size("--repeat", arg, 1, MOST_REPEATS, state);
         return 0;
     case OPTION_CHECK:
     case OPTION_NO_CHECK:
@@ -282,8 +274,9 @@ static int measure_all(struct sstar_world *world, const struct alltoall_argument
     return err;
 }
 
-static int run(struct sstar_world *world, const struct alltoall_arguments *a, int *status)
+static int run(struct sstar_world *world, void *arguments, int *status)
 {
+    const struct alltoall_arguments *a = arguments;
     struct outcome outcomes[STRATEGIES];
     struct sstar_cost cost;
     struct plan plan;
@@ -311,16 +304,8 @@ static int alltoall_main(int argc, char **argv)
 {
     struct alltoall_arguments a = {
         .message_bytes = 64, .messages = 10000, .repeat = 1, .check = true};
-    struct sstar_world *world;
-    int status = common_init(&a.common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
-        return EXIT_USAGE;
-    if (common_start(&a.common, 8, argc, argv, &world, &status) || !world)
-        return status;
-    int err = run(world, &a, &status);
-    return common_finish(world, argv[0], err, status);
+    static const struct measurement measurement = {.argp = &argp, .default_ranks = 8, .run = run};
+    return measurement_main(&measurement, &a, argc, argv);
 }
 
 const struct command command_alltoall = {

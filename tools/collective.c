@@ -230,16 +230,9 @@ static int collective_main(enum sstar_operation operation, int argc, char **argv
                                      .types = {[SSTAR_FLOAT32] = true},
                                      .ops = {[SSTAR_SUM] = true},
                                      .algorithms = {[SSTAR_AUTO] = true}};
-    struct sstar_world *world;
-    int status = common_init(&a.common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
-        return EXIT_USAGE;
-    if (common_start(&a.common, 2, argc, argv, &world, &status) || !world)
-        return status;
-    int err = collective_run(world, &a, &status);
-    return common_finish(world, argv[0], err, status);
+    static const struct measurement measurement = {
+        .argp = &argp, .default_ranks = 2, .run = collective_run};
+    return measurement_main(&measurement, &a, argc, argv);
 }
 
 #define COMMAND(NAME, OPERATION, SUMMARY)                                                          \

@@ -17,10 +17,9 @@ struct collective_arguments {
     bool check, explain;
     bool types[SSTAR_TYPES], ops[SSTAR_OPS], algorithms[SSTAR_ALGORITHMS];
 };
-/* Measure what is asked for; rank 0 prints and writes. 0 with the exit status, or a negative errno
- * whose sentence the world has. */
-int collective_run(struct sstar_world *world, const struct collective_arguments *arguments,
-                   int *status);
+/* Measure what is asked for (struct collective_arguments); rank 0 prints and writes. 0 with the
+ * exit status, or a negative errno whose sentence the world has. */
+int collective_run(struct sstar_world *world, void *arguments, int *status);
 
 /* One size of one plan. */
 struct collective_trial {

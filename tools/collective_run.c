@@ -321,9 +321,9 @@ static int measure_algorithms(struct run *run, int *status)
     return 0;
 }
 
-int collective_run(struct sstar_world *world, const struct collective_arguments *arguments,
-                   int *status)
+int collective_run(struct sstar_world *world, void *collective_arguments, int *status)
 {
+    const struct collective_arguments *arguments = collective_arguments;
     struct run run = {.arguments = arguments, .world = world};
     run.trial = (struct collective_trial){.world = world,
                                           .operation = arguments->operation,

@@ -109,6 +109,16 @@ long option_whole(const char *option, const char *text, long low, long high,
     return value;
 }
 
+uint64_t option_size(const char *option, const char *text, uint64_t low, uint64_t high,
+                     struct argp_state *state)
+{
+    uint64_t value = low;
+    if (parse_size(text, &value) || value < low || value > high)
+        argp_error(state, "%s takes a whole number from %llu to %llu, not '%s'", option,
+                   (unsigned long long)low, (unsigned long long)high, text);
+    return value;
+}
+
 static void set_connect(struct sstar_config *config, const char *name, struct argp_state *state)
 {
     if (strcmp(name, "exchange") == 0)

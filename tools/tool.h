@@ -52,6 +52,21 @@ int common_start(struct common_options *options, int default_ranks, int argc, ch
  * closed. The exit status: 1 after an error, else `status`. */
 int common_finish(struct sstar_world *world, const char *command, int err, int status);
 
+/*
+ * The whole of a measuring command, for one whose arguments begin with struct common_options (and
+ * are filled with their defaults but for those): the environment is read, the command line parsed,
+ * the ranks started and the world opened. `prepare` (or NULL) looks at the arguments before any
+ * rank is started and may set the number of ranks; it returns an exit status. `run` is a rank's
+ * work: 0 with *status set, or a negative errno whose sentence the world has. The exit status.
+ */
+struct measurement {
+    const struct argp *argp;
+    int default_ranks;
+    int (*prepare)(void *arguments, int *default_ranks);
+    int (*run)(struct sstar_world *world, void *arguments, int *status);
+};
+int measurement_main(const struct measurement *measurement, void *arguments, int argc, char **argv);
+
 /* A size with K, M or G (powers of two), a whole number, a real number, the wire triple: 0, or
  * -EINVAL; the whole text must be used up. */
 int parse_size(const char *text, uint64_t *value);
@@ -59,6 +74,8 @@ int parse_whole(const char *text, long low, long high, long *value);
 /* The same for the value of an option: what else is given is said, and ends the program. */
 long option_whole(const char *option, const char *text, long low, long high,
                   struct argp_state *state);
+uint64_t option_size(const char *option, const char *text, uint64_t low, uint64_t high,
+                     struct argp_state *state);
 int parse_real(const char *text, double low, double high, double *value);
 int parse_wire(const char *text, struct sstar_wire *wire);
 
