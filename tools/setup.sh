@@ -20,7 +20,8 @@ packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdm
 packages_demo="gnuplot-nox jq"
 # shellcheck disable=SC2034
 packages_test="tshark clang clang-format libclang-rt-14-dev shellcheck jq gnuplot-nox iproute2 procps binutils
-    ibverbs-utils perftest rdmacm-utils python3-pyverbs ucx-utils openmpi-bin libopenmpi-dev"
+    ibverbs-utils perftest rdmacm-utils python3-pyverbs ucx-utils openmpi-bin libopenmpi-dev
+    mpich libmpich-dev"
 
 # install_packages NAME...: only what is not there yet, so that it costs nothing the second time.
 install_packages() {
