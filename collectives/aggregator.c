@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The aggregating all-to-all: what is common to all strategies. */
 #include "collectives/ledger.h"
+#include "transport/turn.h"
 #include "collectives/strategy.h"
 #include <sched.h>
 
@@ -19,6 +20,7 @@ static int refuse(struct sstar_world *world, const char *what)
 
 int sstar_aggregator_reset(struct sstar_aggregator *a)
 {
+    WORLD_TURN(a->world);
     if (a->world->failed)
         return a->world->failed;
     if (!a->finished)
@@ -85,6 +87,7 @@ static int refuse_push(struct sstar_aggregator *a, int to, uint32_t bytes)
 
 int sstar_push_slow(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
+    WORLD_TURN(a->world);
     if (a->world->failed || a->done || (unsigned)to >= (unsigned)a->size ||
         bytes - a->front.least_bytes > a->front.span_bytes)
         return refuse_push(a, to, bytes);
@@ -123,6 +126,7 @@ static int next_item(struct sstar_aggregator *a, struct sstar_item *item)
 
 int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
 {
+    WORLD_TURN(a->world);
     if (a->world->failed)
         return a->world->failed;
     int got = look_sometimes(a, 1);
@@ -196,6 +200,7 @@ static int wait(struct sstar_aggregator *a)
 
 int sstar_advance(struct sstar_aggregator *a, bool done)
 {
+    WORLD_TURN(a->world);
     if (a->world->failed)
         return a->world->failed;
     if (a->finished)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The aggregating all-to-all: the table of strategies, opening, and what memory that takes. */
 #include "collectives/ledger.h"
+#include "transport/turn.h"
+#include "transport/turn.h"
 #include "collectives/strategy.h"
 #include "collectives/wire_cost.h"
 #include "transport/available.h"
@@ -322,6 +324,7 @@ static int shape_of_world(struct sstar_aggregator *a, const struct sstar_aggrega
 int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
                           struct sstar_aggregator **aggregator)
 {
+    WORLD_TURN(world);
     if (world->failed)
         return world->failed;
     const char *wrong = mistake(attr, sstar_size(world));
@@ -354,6 +357,7 @@ void sstar_aggregator_close(struct sstar_aggregator *a)
 {
     if (!a)
         return;
+    WORLD_TURN(a->world);
     /* Nobody may free what another still reads. */
     if (!a->world->failed && a->opened)
         sstar_barrier(a->world);

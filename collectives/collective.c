@@ -2,7 +2,7 @@
 /* Collectives: starting what is planned, testing it, waiting for it. The algorithms are in
  * schedule_*.c, opening is in collective_open.c. */
 #include "collectives/collective_plan.h"
-#include "transport/world.h"
+#include "transport/turn.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ static int run_check(const struct sstar_collective *plan, const void *send, cons
     return 0;
 }
 
-int sstar_collective_start(struct sstar_collective *plan, const void *send, void *recv,
-                           size_t count, enum sstar_type type, enum sstar_op op)
+static int start(struct sstar_collective *plan, const void *send, void *recv, size_t count,
+                 enum sstar_type type, enum sstar_op op)
 {
     struct sstar_world *world = plan->world;
     if (world->failed)
@@ -51,35 +51,63 @@ int sstar_collective_start(struct sstar_collective *plan, const void *send, void
     err = execute_begin(plan, &shape, send, recv, type, op);
     if (err)
         return err;
-    err = execute_advance(plan);
-    return err < 0 ? err : 0;
+    int done = execute_advance(plan);
+    if (done)
+        started_finish(plan, done < 0 ? done : 0);
+    return plan->run.err;
+}
+
+int sstar_collective_start(struct sstar_collective *plan, const void *send, void *recv,
+                           size_t count, enum sstar_type type, enum sstar_op op)
+{
+    WORLD_TURN(plan->world);
+    int err = start(plan, send, recv, count, type, op);
+    if (!err && plan->run.active)
+        started_add(plan);
+    return err;
 }
 
 enum { TESTS_PER_LOOK = 64 };
 
+static int result(const struct sstar_collective *plan)
+{
+    return plan->run.err ? plan->run.err : plan->world->failed;
+}
+
 int sstar_collective_test(struct sstar_collective *plan)
 {
+    if (plan->world->turn) { /* others move it on */
+        if (!atomic_load_explicit(&plan->run.done, memory_order_acquire))
+            return 0;
+        return plan->run.err ? plan->run.err : 1;
+    }
     if (!plan->run.active)
-        return plan->world->failed ? plan->world->failed : 1;
+        return result(plan) ? result(plan) : 1;
     for (int c = 0; c < plan->n_channels; c++) {
         int events = sstar_links_progress(plan->channels[c]);
         if (events < 0)
             return events;
     }
-    int err = ++plan->run.tests % TESTS_PER_LOOK == 0 ? control_poll(plan->world) : 0;
-    return err < 0 ? err : execute_advance(plan);
+    int done = ++plan->run.tests % TESTS_PER_LOOK == 0 ? control_poll(plan->world) : 0;
+    if (!done)
+        done = execute_advance(plan);
+    if (done)
+        started_finish(plan, done < 0 ? done : 0);
+    return done;
 }
 
 int sstar_collective_wait(struct sstar_collective *plan)
 {
-    return plan->run.active ? execute_wait(plan) : plan->world->failed;
+    WORLD_TURN(plan->world);
+    return plan->run.active ? execute_wait(plan) : result(plan);
 }
 
 int sstar_collective_run(struct sstar_collective *plan, const void *send, void *recv, size_t count,
                          enum sstar_type type, enum sstar_op op)
 {
-    int err = sstar_collective_start(plan, send, recv, count, type, op);
-    return err ? err : sstar_collective_wait(plan);
+    WORLD_TURN(plan->world);
+    int err = start(plan, send, recv, count, type, op);
+    return err ? err : plan->run.active ? execute_wait(plan) : result(plan);
 }
 
 static void close_cached(struct sstar_world *world)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives: opening a plan and closing it: candidates, meeting the others, links. */
 #include "collectives/collective_plan.h"
-#include "transport/world.h"
+#include "transport/turn.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -276,15 +276,19 @@ static void destroy(struct sstar_collective *plan)
 int sstar_collective_open(struct sstar_world *world, const struct sstar_collective_attr *attr,
                           struct sstar_collective **plan)
 {
+    struct sstar_collective_attr own = attr ? *attr : (struct sstar_collective_attr){0};
+    int status = own.progress_thread ? progress_thread_start(world) : 0;
+    WORLD_TURN(world);
     if (world->failed)
         return world->failed;
-    struct sstar_collective_attr own = attr ? *attr : (struct sstar_collective_attr){0};
     struct sstar_collective *made = calloc(1, sizeof *made);
     if (!made)
         return report_set(&world->report, -ENOMEM, "collectives: out of memory");
     made->world = world;
+    atomic_init(&made->run.done, true);
     /* A rank that fails here still meets the others, so that they hear of it. */
-    int status = attr_check(world, &own);
+    if (!status)
+        status = attr_check(world, &own);
     if (!status)
         status = settle(made, &own);
     int err = meet_others(made, &own, status);
@@ -304,6 +308,7 @@ void sstar_collective_close(struct sstar_collective *plan)
 {
     if (!plan)
         return;
+    WORLD_TURN(plan->world);
     sstar_collective_wait(
         plan); /* the others count on what is under way; an error stays in the world */
     /* Nobody takes its area away while another still reads there; closing links is a barrier too.

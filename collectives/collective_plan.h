@@ -37,6 +37,8 @@ struct plan_lane {
 /* An operation under way. */
 struct plan_run {
     bool active, moved;
+    _Atomic bool done; /* read without the turn of the world; `err` is whole before it is set */
+    int err;           /* 0, or what ended it */
     struct node_job job;
     reduce_divide *divide; /* of an average, at the end */
     const char *input;     /* where element 0 of the vector would be */
@@ -75,6 +77,7 @@ struct sstar_collective {
     struct plan_run run;
     struct plan_sent *sent; /* [n_sent] */
     int n_sent, sent_size;
+    struct sstar_collective *next_started;
 };
 
 /* ---- execute.c ---------------------------------------------------------------------------------
@@ -86,6 +89,23 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
 /* Move it on. 1: done, 0: not yet. */
 int execute_advance(struct sstar_collective *plan);
 int execute_wait(struct sstar_collective *plan);
+
+/* ---- started.c ---------------------------------------------------------------------------------
+ */
+
+/* Into the list of what is to be moved on by whoever waits, and out of it. */
+void started_add(struct sstar_collective *plan);
+void started_remove(struct sstar_collective *plan);
+/* It is over, well or with an error; out of the list. */
+void started_finish(struct sstar_collective *plan, int err);
+/* Move all of the list on. More than 0 if something has moved. */
+int started_move_on(struct sstar_world *world);
+
+/* ---- progress_thread.c -------------------------------------------------------------------------
+ */
+
+/* A thread that does so, unless the world has one. It ends with the world. */
+int progress_thread_start(struct sstar_world *world);
 
 /* ---- choose.c ----------------------------------------------------------------------------------
  */

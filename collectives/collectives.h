@@ -122,6 +122,7 @@ struct sstar_collective_attr {
     int root;             /* of Broadcast and Reduce */
     uint32_t queue_pairs; /* 0: the world's default */
     uint32_t slice_bytes; /* largest piece that is sent as one message; 0: chosen */
+    bool progress_thread; /* see sstar_collective_start; each rank as it likes */
 };
 /* An operation that is planned: started as often as wanted, one at a time. Several plans may be
  * under way together. */
@@ -140,9 +141,19 @@ SSTAR_API void sstar_collective_close(struct sstar_collective *plan);
  */
 SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *send, void *recv,
                                    size_t count, enum sstar_type type, enum sstar_op op);
-/* The same in parts: start it, do something else, and test now and then (1: done, 0: not yet;
+/*
+ * The same in parts: start it, do something else, and test now and then (1: done, 0: not yet;
  * each call moves it on) or wait. The memory must stay as it is meanwhile. -EBUSY: one is under way
- * already. Nothing moves between the calls. */
+ * already. Whoever waits in any call on the world moves all on that was started there, so ranks may
+ * wait for several in different orders. Otherwise nothing moves between the calls, unless a plan of
+ * the world was opened with `progress_thread`: from then until the world is closed a thread of the
+ * library moves on what was started, and sleeps while that is nothing. It runs where the caller's
+ * thread may run, and naps between looks (50 us, longer when long nothing moves) unless there are
+ * twice as many cores as ranks. It and the caller's thread take turns on the world; the caller
+ * needs to do nothing for that, and still uses the world from one thread at a time. What the thread
+ * meets, a dead rank for instance, is the result of test and wait. Time that nobody waits does not
+ * count towards SSTAR_TIMEOUT.
+ */
 SSTAR_API int sstar_collective_start(struct sstar_collective *plan, const void *send, void *recv,
                                      size_t count, enum sstar_type type, enum sstar_op op);
 SSTAR_API int sstar_collective_test(struct sstar_collective *plan);

@@ -130,6 +130,8 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
     run->phase = -1;
     run->in_node_step = false;
     run->active = true;
+    run->err = 0;
+    atomic_store_explicit(&run->done, false, memory_order_relaxed);
     come_to_phase(plan);
     return 0;
 }
@@ -322,10 +324,8 @@ int execute_advance(struct sstar_collective *plan)
         for (int i = 0; i < plan->schedule.n_lanes && !err; i++)
             if (plan->schedule.lanes[i].phase == run->phase)
                 err = advance_lane(plan, i);
-        if (err < 0) {
-            run->active = false;
+        if (err < 0)
             return err;
-        }
         if (run->lanes_left == 0)
             come_to_phase(plan);
         else if (run->lanes_left == left)
@@ -335,11 +335,10 @@ int execute_advance(struct sstar_collective *plan)
         return 0;
     if (run->divide)
         run->divide(run->job.recv, run->job.count, (uint32_t)plan->world->size);
-    run->active = false;
     return 1;
 }
 
-int execute_wait(struct sstar_collective *plan)
+static int wait_until_done(struct sstar_collective *plan)
 {
     struct plan_run *run = &plan->run;
     struct waiter w = wait_begin(plan->world, "a collective", -1, 0);
@@ -357,10 +356,16 @@ int execute_wait(struct sstar_collective *plan)
         /* What moves may be just what we wait for, so the core is given away only when nothing
          * does. */
         err = events ? events : wait_step(&w);
-        if (err < 0) {
-            run->active = false;
+        if (err < 0)
             return err;
-        }
     }
     return done < 0 ? done : 0;
+}
+
+int execute_wait(struct sstar_collective *plan)
+{
+    started_remove(plan); /* what is waited for has its own deadline */
+    int err = wait_until_done(plan);
+    started_finish(plan, err);
+    return err;
 }

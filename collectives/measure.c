@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* alpha, g and beta of a world's wire in tens of milliseconds, the same bits on all ranks. */
 #include "collectives/collectives.h"
+#include "transport/turn.h"
 #include "collectives/fit.h"
 #include "collectives/pair.h"
 #include "collectives/wire_cost.h"
@@ -172,6 +173,7 @@ static int tell(struct sstar_world *world, const struct pair *pair, const struct
 
 int sstar_measure_cost(struct sstar_world *world, struct sstar_cost *cost)
 {
+    WORLD_TURN(world);
     if (sstar_size(world) < 2) {
         *cost = (struct sstar_cost){0};
         return 0;

@@ -8,6 +8,7 @@
  * one. The node's steps are timed by themselves. Medians of rounds (rounds.h).
  */
 #include "collectives/collective_plan.h"
+#include "transport/turn.h"
 #include "collectives/rounds.h"
 #include "collectives/wire_cost.h"
 #include "transport/world.h"
@@ -182,6 +183,7 @@ static int measure(struct trial *trial, const struct sstar_cost *wire)
 
 int sstar_collective_measure(struct sstar_collective *plan)
 {
+    WORLD_TURN(plan->world);
     struct sstar_world *world = plan->world;
     if (world->failed)
         return world->failed;

@@ -6,6 +6,7 @@
  * the node go.
  */
 #include "transport/barrier.h"
+#include "transport/turn.h"
 #include "transport/link.h"
 #include "transport/links.h"
 #include "transport/memory.h"
@@ -177,6 +178,7 @@ static int nodes_meet(struct sstar_world *world, struct barrier *barrier)
 
 int sstar_fast_barrier(struct sstar_world *world)
 {
+    WORLD_TURN(world);
     if (world->failed)
         return world->failed;
     int err = world->barrier ? 0 : barrier_open(world);

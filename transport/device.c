@@ -4,6 +4,7 @@
  * nobody asks which it was, only what the device can do.
  */
 #include "transport/connector.h"
+#include "transport/turn.h"
 #include "transport/decorators/faults.h"
 #include "transport/device_private.h"
 #include "transport/links.h"
@@ -305,6 +306,7 @@ int device_register(struct sstar_world *world, struct device *device, void *memo
 
 int sstar_device_info(struct sstar_world *world, struct sstar_device_info *info)
 {
+    WORLD_TURN(world);
     struct sstar_device_info out = {.gid_index = -1, .arrival_in_memory = true};
     if (!world->device && world->size > 1 && world->node_count == 1) {
         snprintf(out.name, sizeof out.name, "memory");

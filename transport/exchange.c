@@ -6,6 +6,7 @@
  * different things get a sentence and not a hang.
  */
 #include "transport/control.h"
+#include "transport/turn.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -333,16 +334,19 @@ static int exchange(struct sstar_world *world, enum operation operation, const v
 
 int sstar_barrier(struct sstar_world *world)
 {
+    WORLD_TURN(world);
     return exchange(world, OPERATION_BARRIER, NULL, 0, NULL, 0);
 }
 
 int sstar_allgather(struct sstar_world *world, const void *mine, size_t bytes, void *all)
 {
+    WORLD_TURN(world);
     return exchange(world, OPERATION_ALLGATHER, mine, bytes, all, bytes);
 }
 
 int sstar_alltoall_blocks(struct sstar_world *world, const void *send, size_t bytes, void *recv)
 {
+    WORLD_TURN(world);
     return exchange(world, OPERATION_ALLTOALL, send, (size_t)world->size * bytes, recv, bytes);
 }
 

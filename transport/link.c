@@ -2,6 +2,7 @@
 /* What is the same for every link: checks of arguments, tickets, waiting. */
 #include "transport/link.h"
 #include "transport/links.h"
+#include "transport/turn.h"
 #include "transport/wait.h"
 #include <errno.h>
 
@@ -136,6 +137,7 @@ int sstar_put(struct sstar_link *link, const struct sstar_region *region, const 
               const struct sstar_remote_region *remote, uint64_t offset, size_t bytes, int flags,
               uint64_t *ticket)
 {
+    WORLD_TURN(link->world);
     struct one_sided op = {region, (void *)source, remote, 0, bytes, 0, flags};
     int err = one_sided_check(link, "put", &op, offset);
     return err ? err : link->ops->put(link, &op, ticket);
@@ -145,6 +147,7 @@ int sstar_get(struct sstar_link *link, const struct sstar_region *region, void *
               const struct sstar_remote_region *remote, uint64_t offset, size_t bytes, int flags,
               uint64_t *ticket)
 {
+    WORLD_TURN(link->world);
     struct one_sided op = {region, destination, remote, 0, bytes, 0, flags};
     int err = one_sided_check(link, "get", &op, offset);
     if (!err && flags & SSTAR_SIGNAL)
@@ -157,6 +160,7 @@ int sstar_fetch_add(struct sstar_link *link, const struct sstar_region *region, 
                     const struct sstar_remote_region *remote, uint64_t offset, uint64_t add,
                     int flags, uint64_t *ticket)
 {
+    WORLD_TURN(link->world);
     struct one_sided op = {region, before, remote, 0, sizeof *before, add, flags};
     int err = one_sided_check(link, "atomic add", &op, offset);
     if (!err && (op.address % sizeof *before || (uintptr_t)before % sizeof *before))
@@ -167,6 +171,7 @@ int sstar_fetch_add(struct sstar_link *link, const struct sstar_region *region, 
 
 int sstar_link_ring(struct sstar_link *link)
 {
+    WORLD_TURN(link->world);
     if (link->world->failed)
         return link->world->failed;
     return link->ops->ring(link);
@@ -174,11 +179,13 @@ int sstar_link_ring(struct sstar_link *link)
 
 bool sstar_link_done(const struct sstar_link *link, uint64_t ticket)
 {
+    WORLD_TURN(link->world);
     return link->tickets_done >= ticket;
 }
 
 int sstar_link_wait(struct sstar_link *link, uint64_t ticket)
 {
+    WORLD_TURN(link->world);
     struct waiter w =
         wait_begin(link->world, "completion of a put, get or add", link->peer, ticket);
     int err = sstar_link_ring(link);
@@ -195,11 +202,13 @@ int sstar_link_wait(struct sstar_link *link, uint64_t ticket)
 
 uint64_t sstar_signals(const struct sstar_link *link)
 {
+    WORLD_TURN(link->world);
     return link->ops->signals(link);
 }
 
 int sstar_signal_wait(struct sstar_link *link, uint64_t count)
 {
+    WORLD_TURN(link->world);
     struct waiter w = wait_begin(link->world, "signal of a put", link->peer, count);
     uint64_t before = sstar_signals(link);
     int err = link->world->failed;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of links: opening, closing, moving on. */
 #include "transport/connector.h"
+#include "transport/turn.h"
 #include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
@@ -314,6 +315,7 @@ static void links_free(struct sstar_links *links)
 int sstar_links_open(struct sstar_world *world, const int *peers, int n_peers,
                      const struct sstar_link_attr *attr, struct sstar_links **links)
 {
+    WORLD_TURN(world);
     if (world->failed)
         return world->failed;
     struct sstar_links *made = calloc(1, sizeof *made);
@@ -354,6 +356,7 @@ void sstar_links_close(struct sstar_links *links)
 {
     if (!links)
         return;
+    WORLD_TURN(links->world);
     struct sstar_world *world = links->world;
     /* Peers may wait to learn that all was consumed, and go on sending until they close too. */
     for (int i = 0; i < links->n_links && !world->failed; i++)
@@ -395,6 +398,7 @@ struct sstar_link *sstar_links_to(struct sstar_links *links, int rank)
 
 int sstar_links_progress(struct sstar_links *links)
 {
+    WORLD_TURN(links->world);
     /* Ranks whose traffic never rests do not come to the slow part of a wait: a death is to be
      * noticed here too. */
     if (++links->calls % CALLS_PER_LOOK == 0)

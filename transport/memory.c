@@ -4,6 +4,7 @@
  * of the other ranks' segments. Registration is in region.c.
  */
 #include "transport/memory.h"
+#include "transport/turn.h"
 #include "transport/available.h"
 #include "transport/memory_private.h"
 #include "transport/world.h"
@@ -98,6 +99,7 @@ static int entry_free_index(const struct node_memory *node)
 
 int sstar_alloc(struct sstar_world *world, size_t size_bytes, void **memory)
 {
+    WORLD_TURN(world);
     struct node_memory *node = world->node_memory;
     if (world->failed)
         return world->failed;
@@ -171,6 +173,7 @@ struct segment *memory_segment(struct sstar_world *world, const void *memory, si
 
 int sstar_free(struct sstar_world *world, void *memory)
 {
+    WORLD_TURN(world);
     if (!memory)
         return 0;
     /* With a byte: none at all would also lie at the end of the segment before. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Registered memory: sstar_register and the regions of sstar_alloc memory. */
 #include "transport/region.h"
+#include "transport/turn.h"
 #include "transport/links.h"
 #include "transport/memory_private.h"
 #include "transport/world.h"
@@ -72,6 +73,7 @@ struct sstar_region *memory_region(struct sstar_world *world, const void *memory
 int sstar_register(struct sstar_world *world, void *memory, size_t size_bytes,
                    struct sstar_region **region)
 {
+    WORLD_TURN(world);
     if (world->failed)
         return world->failed;
     if (!memory || size_bytes == 0)
@@ -104,6 +106,7 @@ int sstar_deregister(struct sstar_region *region)
 {
     if (!region)
         return 0;
+    WORLD_TURN(region->world);
     struct node_memory *node = region->world->node_memory;
     region_unbind(region);
     if (region->segment)

@@ -119,6 +119,8 @@ int wait_step(struct waiter *w)
 {
     struct sstar_world *world = w->world;
     uint32_t steps = ++w->steps;
+    if (world->started && world->move_started(world) > 0)
+        return world->failed;
     bool crowded = world->ranks_on_host > world->cores;
     bool spinning = !crowded && (w->started_ns == 0 || w->looked_ns - w->started_ns < spin_ns);
     if (steps % (spinning ? LOOK_STEPS : YIELDS_PER_LOOK) != 0) {
@@ -145,7 +147,10 @@ int wait_step(struct waiter *w)
 int wait_sleep(struct waiter *w)
 {
     /* In this order: a look after which we slept could have made the condition true. */
-    int err = control_sleep(w->world, 100 * 1000);
+    struct sstar_world *world = w->world;
+    if (world->started)
+        world->move_started(world);
+    int err = control_sleep(world, world->started ? 100 : 100 * 1000);
     return err < 0 ? err : look(w, clock_ns());
 }
 

@@ -45,7 +45,9 @@ static inline struct waiter wait_begin(struct sstar_world *world, const char *wh
     return (struct waiter){.world = world, .what = what, .peer = peer, .sequence = sequence};
 }
 
-/* 0: look at the condition again. Negative: the world failed, or the deadline passed. */
+/* 0: look at the condition again. Negative: the world failed, or the deadline passed. Collectives
+ * that were started are moved on meanwhile, so that nobody waits for one because we wait for
+ * something else. */
 int wait_step(struct waiter *w);
 /* The same for the control plane: sleeps on the event loop at once, does not spin. */
 int wait_sleep(struct waiter *w);

@@ -173,6 +173,8 @@ void sstar_world_close(struct sstar_world *world)
 {
     if (!world || control_check_owner(world) < 0)
         return; /* in a child after fork nothing of it is ours to end */
+    if (world->progress_close)
+        world->progress_close(world);
     if (world->collectives_close)
         world->collectives_close(world);
     barrier_close(world);

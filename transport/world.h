@@ -36,8 +36,15 @@ struct sstar_world {
     struct barrier *barrier;         /* barrier.c */
     struct sstar_counters counters;
     bool timed;
-    void *collectives; /* collectives/: cached plans */
-    void *wire_cost;   /* collectives/: what was measured of the wire; freed with the world */
+    struct turn *turn; /* turn.h: NULL unless a progress thread shares the world */
+    void (*progress_close)(struct sstar_world *world);
+    /* collectives/: what was started and is not done. Whoever waits moves it on, through this
+     * function; more than 0: something has moved. */
+    struct sstar_collective *started;
+    int (*move_started)(struct sstar_world *world);
+    bool moving_started; /* in there */
+    void *collectives;   /* collectives/: cached plans */
+    void *wire_cost;     /* collectives/: what was measured of the wire; freed with the world */
     void (*collectives_close)(struct sstar_world *world);
 };
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Collectives that were started and that nobody waits for now: whoever waits for something else, or
+ * a progress thread, moves them on. */
+#include "collectives/collective_plan.h"
+#include "transport/turn.h"
+
+static void tell_thread(struct sstar_world *world)
+{
+    if (world->turn)
+        world->turn->work = world->started != NULL;
+}
+
+void started_add(struct sstar_collective *plan)
+{
+    struct sstar_world *world = plan->world;
+    plan->next_started = world->started;
+    world->started = plan;
+    world->move_started = started_move_on;
+    tell_thread(world);
+}
+
+void started_remove(struct sstar_collective *plan)
+{
+    struct sstar_collective **at = &plan->world->started;
+    while (*at && *at != plan)
+        at = &(*at)->next_started;
+    if (*at)
+        *at = plan->next_started;
+    tell_thread(plan->world);
+}
+
+void started_finish(struct sstar_collective *plan, int err)
+{
+    started_remove(plan);
+    plan->run.active = false;
+    plan->run.err = err;
+    atomic_store_explicit(&plan->run.done, true, memory_order_release);
+}
+
+static bool move_on(struct sstar_collective *plan)
+{
+    int events = 0, done = plan->world->failed;
+    for (int c = 0; c < plan->n_channels && !done; c++) {
+        int n = sstar_links_progress(plan->channels[c]);
+        if (n < 0)
+            done = n;
+        events += n;
+    }
+    plan->run.moved = false;
+    if (!done)
+        done = execute_advance(plan);
+    bool moved = events > 0 || plan->run.moved || done;
+    if (done)
+        started_finish(plan, done < 0 ? done : 0);
+    return moved;
+}
+
+int started_move_on(struct sstar_world *world)
+{
+    if (world->moving_started) /* a step of one of them waits */
+        return 0;
+    world->moving_started = true;
+    int moved = 0;
+    struct sstar_collective *next;
+    for (struct sstar_collective *plan = world->started; plan; plan = next) {
+        next = plan->next_started; /* it may leave the list, and nobody else can */
+        moved += move_on(plan);
+    }
+    world->moving_started = false;
+    return moved;
+}
