@@ -321,8 +321,8 @@ static int shape_of_world(struct sstar_aggregator *a, const struct sstar_aggrega
     return err;
 }
 
-int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
-                          struct sstar_aggregator **aggregator)
+static int open_aggregator(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+                           bool inside, struct sstar_aggregator **aggregator)
 {
     WORLD_TURN(world);
     if (world->failed)
@@ -336,6 +336,8 @@ int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregat
     a->world = world;
     a->waiter = wait_begin(world, "all-to-all messages", -1, 0);
     int err = shape_of_world(a, attr);
+    if (inside)
+        a->nodes = 1; /* as far as it goes */
     if (err || (err = open_lanes(a)) || (err = choose_flush(a, attr)))
         goto close;
     choose_ring(a, attr);
@@ -351,6 +353,18 @@ int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregat
 close:
     sstar_aggregator_close(a);
     return err;
+}
+
+int sstar_aggregator_open(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+                          struct sstar_aggregator **aggregator)
+{
+    return open_aggregator(world, attr, false, aggregator);
+}
+
+int aggregator_open_inside(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+                           struct sstar_aggregator **aggregator)
+{
+    return open_aggregator(world, attr, true, aggregator);
 }
 
 void sstar_aggregator_close(struct sstar_aggregator *a)

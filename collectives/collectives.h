@@ -339,9 +339,111 @@ struct sstar_ledger {
     uint64_t age_class[192];
     uint64_t copied_bytes; /* by this rank, while pushing, gathering and handing out */
     uint64_t full;         /* pushes refused with -EAGAIN */
+    /* Messages that need not cross because they were merged with another, or one copy was enough
+     * for a node; and their payload. Of a combiner and of a mixture of experts. */
+    uint64_t merged_messages, merged_bytes;
 };
 SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator,
                                        struct sstar_ledger *out);
+
+/* ---- combining ------------------------------------------------------------------------------ */
+
+/*
+ * Messages for the same key of the same rank, merged on their way: those of one node at a rank of
+ * that node, the key's gateway, into one share, which crosses; the shares of the nodes at the rank
+ * that the key belongs to. Order is fixed, so the same parts give the same bits on every run: at
+ * the gateway float32(weight * element) in the order of `place`, by `op` in float32, rounded once
+ * to `type`; then the shares in the order of nodes, in float32.
+ */
+struct sstar_combiner_attr {
+    struct sstar_aggregator_attr gather; /* strategy, and when to send; sizes are of no meaning */
+    enum sstar_type type;                /* of what is handed over and of what crosses: a float of
+                                            32 bits or less */
+    enum sstar_op op;                    /* SUM, MIN, MAX or PROD */
+    uint32_t count;                      /* elements of a message */
+    uint32_t keys;                       /* every rank has the keys 0 .. keys - 1 */
+    uint32_t parts;                      /* of a key and node: at most so many */
+    uint32_t nodes;                      /* that have parts of one key: at most so many; 0: all */
+};
+struct sstar_combiner;
+struct sstar_part {
+    int to; /* the rank that the key belongs to */
+    uint32_t key;
+    uint32_t place, here; /* 0 .. here - 1, among the `here` parts of the key that this node has */
+    uint32_t nodes;       /* that have parts of the key */
+    float weight;
+    const void *data; /* attr.count elements, in memory from sstar_alloc; it must stay as it is
+                         until advance returns 0 */
+};
+struct sstar_combined {
+    uint32_t key;
+    const float *values; /* attr.count, until the next call */
+};
+/* Collective. `memory_bytes`, unless NULL: what open takes for tables and shares on this rank,
+ * above what its aggregator takes. */
+SSTAR_API int sstar_combiner_open(struct sstar_world *world, const struct sstar_combiner_attr *attr,
+                                  struct sstar_combiner **combiner, uint64_t *memory_bytes);
+SSTAR_API void sstar_combiner_close(struct sstar_combiner *combiner);
+/* As sstar_push, sstar_pull, sstar_advance and sstar_aggregator_reset. A key comes once, when the
+ * parts of all its nodes are in. */
+SSTAR_API int sstar_combiner_push(struct sstar_combiner *combiner, const struct sstar_part *part);
+SSTAR_API int sstar_combiner_pull(struct sstar_combiner *combiner, struct sstar_combined *out);
+SSTAR_API int sstar_combiner_advance(struct sstar_combiner *combiner, bool done);
+SSTAR_API int sstar_combiner_reset(struct sstar_combiner *combiner);
+/* Its aggregator's; merged_messages: parts that need not cross because others of their key do. */
+SSTAR_API void sstar_combiner_ledger(const struct sstar_combiner *combiner,
+                                     struct sstar_ledger *out);
+
+/* ---- mixture of experts --------------------------------------------------------------------- */
+
+/*
+ * Dispatch: a token crosses to a node once, however many of its experts live there, lands at one
+ * rank and is read there by all of them. Combine: the experts' results, weighted, are combined as
+ * above (key: the token; place: the order in which it chose the experts of a node).
+ * Expert e lives on rank e * ranks / experts (whole).
+ */
+struct sstar_moe_attr {
+    struct sstar_aggregator_attr gather; /* as for a combiner */
+    uint32_t experts;
+    uint32_t top;                            /* experts that a token chooses, at most */
+    uint32_t tokens;                         /* of a rank in a batch, at most */
+    uint32_t values;                         /* of a token, and of a result */
+    enum sstar_type token_type, result_type; /* floats of 32 bits or less */
+};
+struct sstar_moe;
+/* A token for an expert of this rank. */
+struct sstar_moe_row {
+    const void *token; /* values of token_type, in place */
+    void *result;      /* room for values of result_type: the expert's answer goes here */
+    uint32_t expert;
+    int source;     /* the rank that it came from */
+    uint32_t index; /* its number there */
+    float weight;
+    uint32_t place, here, nodes; /* see sstar_part */
+};
+/* Collective. -ENOMEM when a host has not the memory: see sstar_moe_memory. */
+SSTAR_API int sstar_moe_open(struct sstar_world *world, const struct sstar_moe_attr *attr,
+                             struct sstar_moe **moe);
+SSTAR_API void sstar_moe_close(struct sstar_moe *moe);
+/* What open takes on this rank for tokens that land and for shares, the aggregators' own not
+ * counted; results take room besides, as many as there are rows. */
+SSTAR_API uint64_t sstar_moe_memory(const struct sstar_moe *moe);
+/*
+ * Token t is tokens[t * values ..]; its experts are experts[t * top ..] (SSTAR_NO_EXPERT: none,
+ * also for all), with their weights. Gives the rows of this rank's experts, by expert, source and
+ * index; they are there until the next dispatch. Collective.
+ */
+#define SSTAR_NO_EXPERT UINT32_MAX
+SSTAR_API int sstar_moe_dispatch(struct sstar_moe *moe, const void *tokens, const uint32_t *experts,
+                                 const float *weights, uint32_t n, struct sstar_moe_row **rows,
+                                 size_t *n_rows);
+/* When all results are there: out[t * values ..] is the weighted sum for token t of the dispatch
+ * before, 0 for one without an expert. Collective. */
+SSTAR_API int sstar_moe_combine(struct sstar_moe *moe, float *out);
+/* Of the last dispatch and of the last combine; merged_messages: how often a token need not cross
+ * because it did for another expert; results that need not because they were added to another. */
+SSTAR_API void sstar_moe_ledgers(const struct sstar_moe *moe, struct sstar_ledger *dispatch,
+                                 struct sstar_ledger *combine);
 
 #ifdef __cplusplus
 }

@@ -66,6 +66,8 @@ void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one)
     sum->wire_bytes += one->wire_bytes;
     sum->copied_bytes += one->copied_bytes;
     sum->full += one->full;
+    sum->merged_messages += one->merged_messages;
+    sum->merged_bytes += one->merged_bytes;
     for (int i = 0; i < LEDGER_WIRE_CLASSES; i++) {
         sum->wire_class[i] += one->wire_class[i];
         sum->wire_class_messages[i] += one->wire_class_messages[i];

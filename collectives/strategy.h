@@ -123,6 +123,11 @@ static inline int rank_at(const struct sstar_aggregator *a, int node, int local)
     return a->map.members[a->map.first[node] + local];
 }
 
+/* An aggregator for messages inside nodes only: nothing may be pushed for another node.
+ * attr->flush_bytes must be given. Collective. */
+int aggregator_open_inside(struct sstar_world *world, const struct sstar_aggregator_attr *attr,
+                           struct sstar_aggregator **aggregator);
+
 /* ---- lanes --------------------------------------------------------------------------------------
  */
 
