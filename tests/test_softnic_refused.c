@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What softnic must refuse, each time with a sentence that says what to do. */
 #include "tests/softnic_side.h"
+#include "transport/softnic/shared.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -94,6 +95,52 @@ static void test_another_version(void **state)
     assert_int_equal(errno, EPROTO);
     assert_non_null(strstr(error, path));
     assert_int_equal(unlink(path), 0);
+}
+
+/* What another version of softnic makes of a port's file: its head, and a size of its own. */
+static int make_other_version(const char *path)
+{
+    const struct {
+        uint64_t magic;
+        uint32_t version;
+        uint8_t rest[500];
+    } file = {MEETING_MAGIC, SHARED_VERSION + 1, {0}};
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, &file, sizeof file), sizeof file);
+    return fd;
+}
+
+/* It goes when its users are dead: when its port is opened, and when another is. */
+static void test_another_version_is_dead(void **state)
+{
+    char name[64], other_name[64], path[96], error[256] = "";
+    struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "dead-version"),
+                                .error = error,
+                                .error_size = sizeof error};
+    struct softnic_attr other = {.port_name =
+                                     nic_test_port(other_name, sizeof other_name, "other")};
+    struct flock hold = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    (void)state;
+    for (int by_other = 0; by_other < 2; by_other++) {
+        struct ibv_context *context = softnic_open_port(&attr);
+        assert_non_null(context);
+        nic_test_file(context, path, sizeof path);
+        assert_int_equal(softnic_close_device(context), 0);
+        int fd = make_other_version(path);
+        assert_int_equal(fcntl(fd, F_OFD_SETLK, &hold), 0);
+        context = softnic_open_port(&other);
+        assert_non_null(context);
+        assert_int_equal(softnic_close_device(context), 0);
+        assert_null(softnic_open_port(&attr));
+        assert_non_null(strstr(error, "another version"));
+        assert_int_equal(access(path, F_OK), 0);
+        close(fd);
+        context = softnic_open_port(by_other ? &other : &attr);
+        assert_non_null(context);
+        assert_int_equal(softnic_close_device(context), 0);
+        assert_int_equal(access(path, F_OK), -1);
+    }
 }
 
 static bool put(const char *path, const char *text)
@@ -216,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_bad_names),
         cmocka_unit_test(test_after_fork),
         cmocka_unit_test(test_another_version),
+        cmocka_unit_test(test_another_version_is_dead),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_process_vm_forbidden),
     };

@@ -69,19 +69,25 @@ bool nic_meeting_held(int fd)
     return fcntl(fd, F_OFD_GETLK, &ask) != 0 || ask.l_type != F_UNLCK;
 }
 
-/* Locked. Whether its maker was killed before it was whole, or all of its members since. */
-static bool left_by_the_dead(int fd, const struct stat *st)
+/* Locked. Whether its maker was killed before it was whole, or all of its members since; a file of
+ * another version says so too, once its version knows of the lock that its users hold. */
+bool nic_meeting_left(int fd, const struct stat *st)
 {
+    enum { HELD_SINCE_VERSION = 3 };
+    struct {
+        uint64_t magic;
+        uint32_t version;
+    } head;
     if (st->st_size == 0)
         return true; /* who has just made it locks it first, and starts anew if it is gone by then
                       */
-    struct meeting *meeting = st->st_size == (off_t)sizeof *meeting ? nic_meeting_map(fd) : NULL;
-    if (meeting == NULL)
+    if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
         return false;
-    bool ours = meeting->magic != MEETING_MAGIC || meeting->version == SHARED_VERSION;
-    bool left = meeting->magic == 0 || (ours && !nic_meeting_held(fd));
-    munmap(meeting, sizeof *meeting);
-    return left;
+    if (head.magic == 0)
+        return true;
+    bool ours = head.magic == MEETING_MAGIC ? head.version >= HELD_SINCE_VERSION
+                                            : st->st_size == (off_t)sizeof(struct meeting);
+    return ours && !nic_meeting_held(fd);
 }
 
 /* What a killed last member left of another port of ours goes, when nobody is using it. One in use
@@ -97,7 +103,7 @@ static void clear_file(const char *path)
     }
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-        st.st_nlink == 1 && S_ISREG(st.st_mode) && left_by_the_dead(fd, &st))
+        st.st_nlink == 1 && S_ISREG(st.st_mode) && nic_meeting_left(fd, &st))
         unlink(path);
     nic_port_unlock(fd);
 }

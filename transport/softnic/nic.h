@@ -436,6 +436,7 @@ bool nic_meeting_readable(const struct meeting *meeting, const struct stat *st);
 /* Hold the file for as long as the port is open; does anybody else? */
 void nic_meeting_hold(int fd);
 bool nic_meeting_held(int fd);
+bool nic_meeting_left(int fd, const struct stat *st); /* by the dead: it is to go */
 /* Forget members that were killed. Number of those that live. */
 unsigned nic_meeting_clear_dead(struct meeting *meeting);
 void nic_meeting_clear_others(const char *own_path);

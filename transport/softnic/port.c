@@ -35,11 +35,8 @@ static int start(struct ctx *ctx, int fd, struct meeting **out)
 }
 
 /* May we join those who are there? ESTALE: there are none any more. */
-static int check_others(struct ctx *ctx, int fd, struct meeting *meeting, const struct stat *st)
+static int check_others(struct ctx *ctx, struct meeting *meeting, const struct stat *st)
 {
-    bool ours = meeting->magic != MEETING_MAGIC || meeting->version == SHARED_VERSION;
-    if (meeting->magic == 0 || (ours && !nic_meeting_held(fd)))
-        return ESTALE; /* its maker was killed half-way, or all have gone */
     if (!nic_meeting_readable(meeting, st)) {
         nic_error(ctx, "%s was made by another version of softnic: end its users or remove it",
                   ctx->path);
@@ -75,6 +72,8 @@ static int attach(struct ctx *ctx, int fd, struct meeting **out, bool *first)
     *first = st.st_size == 0;
     if (*first)
         return start(ctx, fd, out);
+    if (nic_meeting_left(fd, &st))
+        return ESTALE;
     if (st.st_size != (off_t)sizeof(struct meeting)) {
         nic_error(ctx, "%s was made by another version of softnic: end its users or remove it",
                   ctx->path);
@@ -83,7 +82,7 @@ static int attach(struct ctx *ctx, int fd, struct meeting **out, bool *first)
     struct meeting *meeting = nic_meeting_map(fd);
     if (meeting == NULL)
         return errno;
-    int err = check_others(ctx, fd, meeting, &st);
+    int err = check_others(ctx, meeting, &st);
     if (err != 0) {
         munmap(meeting, sizeof *meeting);
         return err;

@@ -66,6 +66,8 @@ struct meeting_member {
     uint8_t pad[40];
 };
 
+/* In every version magic and version stand here, and who has the port open holds a read lock of the
+ * first byte. */
 struct meeting {
     uint64_t magic; /* written last */
     uint32_t version;
