@@ -4,6 +4,7 @@
  * bites: protocols that are wrong on purpose are caught.
  */
 #include "tests/softnic_side.h"
+#include "transport/softnic/nic.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -408,6 +409,22 @@ static void keeps_fence(struct order_pair *p)
         assert_int_equal(p->a_memory[5 * DATA + i], 0x11);
 }
 
+/* A far side that was stopped while it held its queue pair does not hold the sender for ever. */
+static void test_stopped_far_side(void **state)
+{
+    struct order_pair *p = relaxed_open(1);
+    struct shared_qp *far = to_qp(p->b.qp)->shared;
+    struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD};
+    (void)state;
+    post(&p->a, &p->to_b, IBV_WR_RDMA_WRITE, DATA, DATA, DATA_BYTES, IBV_SEND_SIGNALED);
+    nic_inbound_lock(to_qp(p->b.qp)->ctx, far);
+    assert_int_equal(softnic_modify_qp(p->a.qp, &drain, IBV_QP_STATE), 0);
+    assert_int_equal(nic_side_poll(&p->a).status, IBV_WC_RETRY_EXC_ERR);
+    assert_non_null(strstr(softnic_last_error(p->a.context), "was it stopped?"));
+    nic_inbound_unlock(far);
+    pair_close(p);
+}
+
 static void test_promises(void **state)
 {
     (void)state;
@@ -525,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_strict),
         cmocka_unit_test(test_same_seed_same_order),
         cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_stopped_far_side),
         cmocka_unit_test(test_no_fence),
         cmocka_unit_test(test_reader_in_another_process),
         cmocka_unit_test(test_on_time),

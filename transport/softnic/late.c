@@ -279,16 +279,41 @@ static bool land_all(struct late_op *op, bool inbound_held)
     return retire(op, inbound_held);
 }
 
+/* The far side lives and lets nobody in: its process was stopped in the middle of something. For the
+ * sender that is a peer which does not answer. */
+static void give_up(struct late_op *op)
+{
+    struct qp *qp = op->qp;
+    nic_say(qp->ctx,
+            "process %d holds its queue pair %#x longer than queue pair %#x waits for an answer: "
+            "was it stopped? What it has not taken fails with a retry error",
+            (int)qp->peer->pid, qp->shared->dest_qpn, qp->ex.qp_base.qp_num);
+    op->status = IBV_WC_RETRY_EXC_ERR;
+    op->left = 0;
+    qp->late_recvs -= op->recv != NULL;
+    op->recv = NULL;
+    retire(op, false);
+}
+
+/* As long as the queue pair waits for an answer, and no longer than anybody may hold a lock. */
+static uint64_t limit_of(const struct qp *qp)
+{
+    return qp->attr.timeout == 0 ? 0 : (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
+}
+
 void nic_late_force(struct qp *qp, bool inbound_held)
 {
     struct late *late = &qp->ctx->late;
-    unsigned turn = 0;
     if (qp->late_first == NULL)
         return;
+    struct patience patience = {.limit_ns = limit_of(qp)};
     pthread_mutex_lock(&late->lock);
     for (struct late_op *op; (op = qp->late_first) != NULL;) {
-        if (!land_all(op, inbound_held))
-            spin_wait(&turn);
+        if (land_all(op, inbound_held))
+            continue;
+        uint64_t holder = atomic_load(&qp->remote->inbound);
+        if (!nic_wait_turn(&patience, holder, qp->ctx->token))
+            give_up(op);
     }
     pthread_mutex_unlock(&late->lock);
 }

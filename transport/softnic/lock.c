@@ -36,12 +36,6 @@ uint64_t nic_token(pid_t pid, uint64_t start_time)
 /* How long a holder that lives may take: far more than any batch, unless it was stopped. */
 #define HOLD_LIMIT_NS 5000000000ull
 
-/* A wait for a lock that another process may hold. */
-struct patience {
-    unsigned turn;
-    uint64_t since_ns, looked_ns; /* 0: not looked yet */
-};
-
 static uint64_t clock_now_ns(void)
 {
     struct timespec t;
@@ -56,10 +50,10 @@ static bool lives(uint64_t token)
     return start_time != 0 && nic_token(pid, start_time) == token;
 }
 
-/* A turn of waiting. False: whoever holds the lock was killed, or has been stopped in the middle,
- * and will be waited for no longer. */
-static bool wait_turn(struct patience *p, uint64_t holder, uint64_t self)
+bool nic_wait_turn(struct patience *p, uint64_t holder, uint64_t self)
 {
+    bool shorter = p->limit_ns != 0 && p->limit_ns < HOLD_LIMIT_NS;
+    uint64_t limit_ns = shorter ? p->limit_ns : HOLD_LIMIT_NS;
     spin_wait(&p->turn);
     if (p->turn % TURNS_BETWEEN_TIMES != 0 || holder == 0)
         return true;
@@ -70,7 +64,7 @@ static bool wait_turn(struct patience *p, uint64_t holder, uint64_t self)
         return true;
     p->looked_ns = now;
     /* Another thread of ours may hold it; or somebody wrote that, and time tells. */
-    return (holder == self || lives(holder)) && now - p->since_ns < HOLD_LIMIT_NS;
+    return (holder == self || lives(holder)) && now - p->since_ns < limit_ns;
 }
 
 void nic_word_lock(_Atomic uint64_t *word, uint64_t self)
@@ -78,7 +72,7 @@ void nic_word_lock(_Atomic uint64_t *word, uint64_t self)
     struct patience patience = {0};
     uint64_t holder = 0;
     while (!atomic_compare_exchange_strong(word, &holder, self)) {
-        if (wait_turn(&patience, holder, self))
+        if (nic_wait_turn(&patience, holder, self))
             holder = 0; /* else take it from this very holder */
     }
 }
@@ -107,7 +101,7 @@ void nic_inbound_drain(struct shared_qp *sqp, uint64_t self)
     uint64_t holder;
     while ((holder = atomic_load(&sqp->inbound)) != 0 &&
            atomic_load(&sqp->inbound_count) - count < 2) {
-        if (!wait_turn(&patience, holder, self))
+        if (!nic_wait_turn(&patience, holder, self))
             return;
     }
 }

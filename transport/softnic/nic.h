@@ -376,6 +376,15 @@ static inline void spin_unlock(struct spin *spin)
     atomic_store_explicit(&spin->held, 0, memory_order_release);
 }
 uint64_t nic_token(pid_t pid, uint64_t start_time);
+/* A wait for a lock that another process may hold. */
+struct patience {
+    unsigned turn;
+    uint64_t since_ns, looked_ns; /* 0: not looked yet */
+    uint64_t limit_ns;            /* shorter than anybody may hold a lock; 0: that long */
+};
+/* A turn of it. False: whoever holds the lock was killed, or has been stopped in the middle, and
+ * will be waited for no longer. */
+bool nic_wait_turn(struct patience *p, uint64_t holder, uint64_t self);
 bool nic_inbound_try(struct shared_qp *sqp, uint64_t self);
 void nic_inbound_lock(struct ctx *ctx, struct shared_qp *sqp);
 static inline void nic_inbound_unlock(struct shared_qp *sqp)
