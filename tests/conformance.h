@@ -41,7 +41,6 @@ struct device {
     double alpha_us;                                              /* for softnic: the wire's */
     bool one_port;                      /* both sides open the same port */
     bool polled;                        /* work may stand still at a side that nobody polls */
-    bool early_wakes;                   /* a channel may be readable before its event is due */
     bool strict;                        /* refuses what libibverbs leaves undefined (no CQ, NULL) */
     const struct exception *exceptions; /* ended by one without a name; NULL: none */
 };

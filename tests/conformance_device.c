@@ -36,7 +36,6 @@ static const struct device softnic_shaped = {.name = "softnic-shaped",
                                              .open = open_softnic,
                                              .alpha_us = 20,
                                              .polled = true,
-                                             .early_wakes = true,
                                              .strict = true};
 
 /* Through the decorator with a plan that never strikes: what it passes on is still verbs. */

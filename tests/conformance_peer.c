@@ -71,11 +71,12 @@ static struct ibv_wc do_work(struct trial *t, const struct peer_order *order,
     return wc;
 }
 
-/* Says that it is armed, then sleeps until the event. */
+/* Says that it is armed, then sleeps until the event. The channel is not readable without one. */
 static void do_event(struct trial *t, int fd)
 {
     struct ibv_cq *found = NULL;
     void *cq_context;
+    set_nonblocking(t, t->b.channel->fd);
     int armed = t->verbs->req_notify_cq(t->b.recv_cq, 0);
     answer(t, fd, &armed, sizeof armed);
     expect(t, poll_readable(t->b.channel->fd, t->deadline_ms), "the channel never became readable");

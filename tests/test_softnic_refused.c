@@ -260,12 +260,9 @@ static void test_process_vm_forbidden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_names),
-        cmocka_unit_test(test_after_fork),
-        cmocka_unit_test(test_another_version),
-        cmocka_unit_test(test_another_version_is_dead),
-        cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_process_vm_forbidden),
+        cmocka_unit_test(test_bad_names),       cmocka_unit_test(test_after_fork),
+        cmocka_unit_test(test_another_version), cmocka_unit_test(test_another_version_is_dead),
+        cmocka_unit_test(test_no_room),         cmocka_unit_test(test_process_vm_forbidden),
     };
     return cmocka_run_group_tests_name("softnic refusals", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Completion channels. The fd that the user sees is an epoll over a pipe, into which whoever
- * completes something writes a byte (peers open it through /proc), and a timer for what is known
- * but not due yet: entries on a shaped wire, and send queues that wait for a receiver.
+ * completes something writes a byte, a timer for each completion queue whose entries are due later
+ * (wake.c), and one for send queues that wait for the wire or a receiver, and must be looked at.
  */
 #include "transport/softnic/nic.h"
 #include <errno.h>
@@ -111,43 +111,36 @@ int softnic_destroy_comp_channel(struct ibv_comp_channel *base)
     return 0;
 }
 
-static void wake_peer(struct peer *peer, const struct shared_cq *scq)
+/* Its completions that are due later have a timer; an unshaped port has none of those. */
+int nic_channel_add_cq(struct channel *ch, struct cq *cq)
 {
-    pthread_mutex_lock(&peer->lock);
-    if (peer->wake_fd < 0 || peer->wake_id != scq->wake_id) {
-        if (peer->wake_fd >= 0)
-            close(peer->wake_fd);
-        /* For reading too: without a reader it would be SIGPIPE. */
-        peer->wake_fd = nic_peer_fd(peer, nic_once(scq->wake_fd), O_RDWR | O_NONBLOCK);
-        peer->wake_id = scq->wake_id;
-    }
-    if (peer->wake_fd >= 0)
-        nic_pipe_write(peer->wake_fd, "", 1);
-    pthread_mutex_unlock(&peer->lock);
+    cq->timer_fd = -1;
+    if (!nic_shaped(cq->ctx->meeting) || cq->ctx->clock_is_handed)
+        return 0;
+    cq->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int err = cq->timer_fd < 0 ? errno : watch(ch->base.fd, cq->timer_fd);
+    if (err != 0 && cq->timer_fd >= 0)
+        close(cq->timer_fd);
+    return err;
 }
 
-/* A completion came, and is in its ring. `peer`: whose queue it is, NULL if ours. */
-void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited)
+void nic_channel_remove_cq(struct channel *ch, struct cq *cq)
 {
-    uint32_t armed = atomic_load(&scq->armed);
-    if (__builtin_expect(armed == CQ_DISARMED, 1) || (armed == CQ_ARMED_SOLICITED && !solicited))
+    if (cq->timer_fd < 0)
         return;
-    if (!atomic_compare_exchange_strong(&scq->armed, &armed, CQ_DISARMED))
-        return;
-    atomic_store(&scq->event, 1);
-    int fd = nic_once(scq->wake_fd);
-    if (fd < 0)
-        return;
-    if (peer != NULL && !peer->same_process)
-        wake_peer(peer, scq);
-    else
-        nic_pipe_write(fd, "", 1);
+    /* A peer that is just setting it keeps it open, and watched. */
+    epoll_ctl(ch->base.fd, EPOLL_CTL_DEL, cq->timer_fd, NULL);
+    close(cq->timer_fd);
 }
 
+/* UINT64_MAX: not at all. */
 static void set_timer(struct channel *ch, uint64_t delta_ns)
 {
     struct itimerspec at = {0};
-    if (delta_ns != UINT64_MAX) {
+    bool set = delta_ns != UINT64_MAX;
+    if (!atomic_exchange(&ch->timer_is_set, set) && !set)
+        return;
+    if (set) {
         if (delta_ns == 0)
             delta_ns = 1; /* 0 would disarm it */
         at.it_value.tv_sec = (time_t)(delta_ns / 1000000000u);
@@ -180,6 +173,17 @@ static bool any_armed(struct ctx *ctx)
     return false;
 }
 
+/* Unless it is set to come before that. */
+static void set_timer_sooner(struct channel *ch, uint64_t delta_ns)
+{
+    struct itimerspec old;
+    if (timerfd_gettime(ch->timer_fd, &old) == 0 &&
+        (old.it_value.tv_sec != 0 || old.it_value.tv_nsec != 0) &&
+        (uint64_t)old.it_value.tv_sec * 1000000000u + (uint64_t)old.it_value.tv_nsec < delta_ns)
+        return;
+    set_timer(ch, delta_ns);
+}
+
 /* A send queue began to wait: those who sleep on a channel must wake for it. */
 void nic_channel_rearm(struct ctx *ctx)
 {
@@ -190,14 +194,8 @@ void nic_channel_rearm(struct ctx *ctx)
         return;
     uint64_t delta = sleep_ns(ctx, next, 0);
     pthread_mutex_lock(&ctx->channels_lock);
-    for (struct channel *ch = ctx->channels; ch != NULL; ch = ch->next) {
-        struct itimerspec old;
-        if (timerfd_gettime(ch->timer_fd, &old) == 0 &&
-            (old.it_value.tv_sec != 0 || old.it_value.tv_nsec != 0) &&
-            (uint64_t)old.it_value.tv_sec * 1000000000u + (uint64_t)old.it_value.tv_nsec < delta)
-            continue;
-        set_timer(ch, delta);
-    }
+    for (struct channel *ch = ctx->channels; ch != NULL; ch = ch->next)
+        set_timer_sooner(ch, delta);
     pthread_mutex_unlock(&ctx->channels_lock);
 }
 
@@ -220,6 +218,8 @@ int softnic_req_notify_cq(struct ibv_cq *base, int solicited_only)
         armed = atomic_exchange(&cq->shared->armed, CQ_DISARMED);
         if (armed != CQ_DISARMED)
             atomic_store(&cq->shared->event, 1);
+        if (cq->timer_fd >= 0 && nic_timer_at(cq->timer_fd, due))
+            due = UINT64_MAX;
     } else {
         due = UINT64_MAX;
     }
@@ -227,7 +227,7 @@ int softnic_req_notify_cq(struct ibv_cq *base, int solicited_only)
     if (due < wake)
         wake = due;
     if (wake != UINT64_MAX)
-        set_timer(to_channel(base->channel), sleep_ns(ctx, wake, 0));
+        set_timer_sooner(to_channel(base->channel), sleep_ns(ctx, wake, 0));
     return 0;
 }
 
@@ -266,6 +266,8 @@ static struct cq *collect(struct ctx *ctx, struct channel *ch, uint64_t *next)
         }
     }
     if (found != NULL) {
+        if (found->timer_fd >= 0)
+            nic_timer_at(found->timer_fd, 0);
         atomic_store(&found->shared->event, 0);
         found->events_given++;
         ch->next_cq = found->index + 1;
@@ -280,6 +282,20 @@ static struct cq *collect(struct ctx *ctx, struct channel *ch, uint64_t *next)
     return found;
 }
 
+/* Whoever waits in the call itself comes back in time by looking at the clock, if it knows ahead.
+ */
+static void welcome_early(struct ctx *ctx, const struct channel *ch, bool early)
+{
+    if (!nic_shaped(ctx->meeting))
+        return;
+    pthread_mutex_lock(&ctx->lock);
+    for (uint32_t i = 0; i < CQS_MAX; i++) {
+        if (ctx->cqs[i] != NULL && ctx->cqs[i]->base.channel == &ch->base)
+            atomic_store(&ctx->cqs[i]->shared->early, early);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+}
+
 static int wait_for(struct ctx *ctx, struct channel *ch, uint64_t next)
 {
     uint64_t delta = sleep_ns(ctx, next, ctx->clock_is_handed ? 0 : NO_SLEEP_NS);
@@ -292,36 +308,46 @@ static int wait_for(struct ctx *ctx, struct channel *ch, uint64_t next)
     return poll(&ask, 1, -1) < 0 ? errno : 0;
 }
 
-int softnic_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **out, void **cq_context)
+/* 0 or an errno. */
+static int next_event(struct ctx *ctx, struct channel *ch, struct cq **out)
 {
-    struct channel *ch = to_channel(base);
-    struct ctx *ctx = to_ctx(base->context);
+    bool welcome = false;
     for (;;) {
         uint64_t next;
-        if (nic_after_fork(ctx)) {
-            errno = nic_refuse_child(ctx);
-            return -1;
-        }
+        int err = nic_after_fork(ctx) ? nic_refuse_child(ctx) : 0;
+        if (err != 0)
+            return err;
         nic_progress(ctx);
         struct cq *cq = collect(ctx, ch, &next);
-        if (cq != NULL) {
-            if (next != UINT64_MAX)
-                set_timer(ch, sleep_ns(ctx, next, 0));
-            *out = &cq->base;
-            *cq_context = cq->base.cq_context;
-            return 0;
+        bool waits = (fcntl(ch->base.fd, F_GETFL) & O_NONBLOCK) == 0;
+        if (cq == NULL && waits && !welcome) {
+            welcome_early(ctx, ch, true); /* and look again */
+            welcome = true;
+            continue;
         }
-        if ((fcntl(base->fd, F_GETFL) & O_NONBLOCK) != 0) {
-            set_timer(ch, sleep_ns(ctx, next, 0));
-            errno = EAGAIN;
-            return -1;
-        }
-        int err = wait_for(ctx, ch, next);
-        if (err != 0) {
-            errno = err;
-            return -1;
-        }
+        if (cq == NULL && waits && (err = wait_for(ctx, ch, next)) == 0)
+            continue;
+        if (welcome)
+            welcome_early(ctx, ch, false);
+        if (cq == NULL && waits)
+            return err;
+        set_timer(ch, sleep_ns(ctx, next, 0));
+        *out = cq;
+        return cq != NULL ? 0 : EAGAIN;
     }
+}
+
+int softnic_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **out, void **cq_context)
+{
+    struct cq *cq = NULL;
+    int err = next_event(to_ctx(base->context), to_channel(base), &cq);
+    if (err != 0) {
+        errno = err;
+        return -1;
+    }
+    *out = &cq->base;
+    *cq_context = cq->base.cq_context;
+    return 0;
 }
 
 void softnic_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)

@@ -46,6 +46,10 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
     err = cq->index == CQS_MAX ? ENOMEM : 0;
     if (err == 0)
         err = nic_member_commit(ctx, &ctx->member->cq[cq->index], sizeof(struct shared_cq));
+    cq->ctx = ctx;
+    cq->timer_fd = -1;
+    if (err == 0 && channel != NULL)
+        err = nic_channel_add_cq((struct channel *)channel, cq);
     if (err != 0) {
         pthread_mutex_unlock(&ctx->lock);
         free(cq);
@@ -59,7 +63,6 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
                                .cqe = cqe};
     pthread_mutex_init(&cq->base.mutex, NULL);
     pthread_cond_init(&cq->base.cond, NULL);
-    cq->ctx = ctx;
     cq->shared = &ctx->member->cq[cq->index];
     atomic_store(&cq->shared->armed, CQ_DISARMED);
     atomic_store(&cq->shared->event, 0);
@@ -70,6 +73,8 @@ struct ibv_cq *softnic_create_cq(struct ibv_context *context, int cqe, void *cq_
     cq->shared->stamped = 0;
     cq->shared->wake_fd = channel != NULL ? ((struct channel *)channel)->write_fd : -1;
     cq->shared->wake_id = channel != NULL ? ((struct channel *)channel)->wake_id : 0;
+    cq->shared->timer_fd = cq->timer_fd;
+    atomic_store(&cq->shared->early, 0);
     if (channel != NULL)
         channel->refcnt++;
     ctx->cqs[cq->index] = cq;
@@ -114,8 +119,10 @@ int softnic_destroy_cq(struct ibv_cq *base)
     }
     ctx->cqs[cq->index] = NULL;
     atomic_store(&cq->shared->armed, CQ_DISARMED);
-    if (base->channel != NULL)
+    if (base->channel != NULL) {
+        nic_channel_remove_cq((struct channel *)base->channel, cq);
         base->channel->refcnt--;
+    }
     uint32_t events_given = cq->events_given, async_given = cq->async_given;
     pthread_mutex_unlock(&ctx->lock);
     pthread_mutex_lock(&base->mutex);
@@ -169,7 +176,7 @@ void nic_send_complete_at(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc
     uint8_t lap = (at & (qp->cqe_mask + 1)) == 0;
     atomic_store_explicit(&cqe->owner, lap, memory_order_release);
     nic_cq_mark(&cq->bits, qp->slot);
-    nic_cq_wake(NULL, cq->shared, status != IBV_WC_SUCCESS);
+    nic_cq_wake(qp->ctx, NULL, cq->shared, status != IBV_WC_SUCCESS, due_ns);
 }
 
 void nic_cq_lock_both(struct qp *qp)

@@ -73,7 +73,7 @@ static void break_qp(struct qp *qp)
     for (struct late_op *op; (op = qp->late_first) != NULL; forget(op))
         nic_send_complete_at(qp, &op->wqe, IBV_WC_WR_FLUSH_ERR, 0, op->due_ns, op->sq_count);
     nic_cq_mark(&recv->shared->bits, qp->slot);
-    nic_cq_wake(NULL, recv->shared, true);
+    nic_cq_wake(qp->ctx, NULL, recv->shared, true, 0);
 }
 
 /* Retire it if it has landed and is the first of its queue pair; sq_lock held. */
@@ -279,8 +279,8 @@ static bool land_all(struct late_op *op, bool inbound_held)
     return retire(op, inbound_held);
 }
 
-/* The far side lives and lets nobody in: its process was stopped in the middle of something. For the
- * sender that is a peer which does not answer. */
+/* The far side lives and lets nobody in: its process was stopped in the middle of something. For
+ * the sender that is a peer which does not answer. */
 static void give_up(struct late_op *op)
 {
     struct qp *qp = op->qp;

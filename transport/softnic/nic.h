@@ -204,6 +204,7 @@ struct channel {
     struct ibv_comp_channel base; /* base.fd is the epoll */
     struct channel *next;
     int read_fd, write_fd, timer_fd;
+    _Atomic bool timer_is_set; /* or has expired */
     uint32_t wake_id;
     uint32_t next_cq; /* where to look first */
 };
@@ -216,6 +217,7 @@ struct cq {
     struct ctx *ctx;
     struct shared_cq *shared;
     uint32_t index;
+    int timer_fd;   /* of its channel, for what is due later; -1: none */
     uint32_t users; /* queue pairs, under ctx->lock */
     uint32_t events_given, async_given;
     uint32_t consumed;
@@ -663,8 +665,18 @@ void nic_counters_keep_qp(struct member *member, struct shared_qp *sqp);
 void nic_counters_keep_member(struct meeting *meeting, struct member *member);
 
 /* channel.c */
-void nic_cq_wake(struct peer *peer, struct shared_cq *scq, bool solicited);
+/* 0 or an errno; ctx->lock held, as for the next. */
+int nic_channel_add_cq(struct channel *ch, struct cq *cq);
+void nic_channel_remove_cq(struct channel *ch, struct cq *cq);
 void nic_channel_rearm(struct ctx *ctx);
+
+/* wake.c */
+/* A completion that is due then, or at once (0), is in its ring. `peer`: whose queue it is, NULL if
+ * ours. */
+void nic_cq_wake(struct ctx *ctx, struct peer *peer, struct shared_cq *scq, bool solicited,
+                 uint64_t due_ns);
+/* Set a timer; 0: never. */
+bool nic_timer_at(int fd, uint64_t at_ns);
 
 /* async.c */
 int nic_async_create(struct ctx *ctx);

@@ -80,7 +80,7 @@ void nic_recv_complete(struct ctx *ctx, struct peer *peer, struct member *member
     atomic_store_explicit(&wqe->owner, lap, memory_order_release);
     atomic_store_explicit(&sqp->rq_consumed, at + 1, memory_order_release);
     nic_cq_mark(&scq->bits, qpn % QPS_MAX);
-    nic_cq_wake(peer, scq, wake);
+    nic_cq_wake(ctx, peer, scq, wake, wqe->due_ns);
 }
 
 /* With a shared receive queue: this queue pair will use up no more of it. */

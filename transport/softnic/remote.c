@@ -59,5 +59,5 @@ void nic_remote_break(struct qp *qp, enum ibv_event_type event)
         nic_async_raise(qp->ctx, qp->peer, IBV_EVENT_QP_LAST_WQE_REACHED, atomic_load(&sqp->qpn));
     /* Whoever polls there flushes what is left. */
     nic_cq_mark(&scq->bits, atomic_load(&sqp->qpn) % QPS_MAX);
-    nic_cq_wake(qp->peer, scq, true);
+    nic_cq_wake(qp->ctx, qp->peer, scq, true, 0);
 }

@@ -17,7 +17,7 @@
 
 #define MEETING_MAGIC  0x6d63696e74666f73ull /* "softnicm" */
 #define MEMBER_MAGIC   0x7663696e74666f73ull /* "softnicv" */
-#define SHARED_VERSION 3u
+#define SHARED_VERSION 4u
 
 enum {
     CACHE_LINE = 64,
@@ -156,8 +156,10 @@ struct shared_cq {
     _Atomic uint32_t overrun;
     uint32_t stamped; /* completions carry the time at which they came */
     _Atomic uint32_t cqe;
-    int32_t wake_fd;  /* of the channel's pipe in the owner's process, -1 without a channel */
-    uint32_t wake_id; /* never used twice by one member */
+    int32_t wake_fd;        /* of the channel's pipe in the owner's process, -1 without a channel */
+    uint32_t wake_id;       /* never used twice by one member */
+    int32_t timer_fd;       /* for what is due later, -1 without one */
+    _Atomic uint32_t early; /* its owner wants to know of that at once */
     alignas(CACHE_LINE) _Atomic uint32_t produced;
     alignas(CACHE_LINE) _Atomic uint32_t consumed; /* written by the owner */
     struct cq_bits bits;
