@@ -14,9 +14,9 @@ struct port {
 
 struct model {
     const struct alltoall_traffic *traffic;
-    struct port *port;      /* [ranks] or [nodes] */
-    int *members;           /* [nodes]: ranks of each */
-    uint32_t plain, routed; /* room of a message with its header, see aggregator_wire.h */
+    struct port *port; /* [ranks] or [nodes] */
+    int *members;      /* [nodes]: ranks of each */
+    struct item_format plain, routed;
     uint32_t flush_bytes;
     uint64_t wire_messages, wire_bytes;
 };
@@ -42,12 +42,10 @@ static uint64_t padded(uint64_t bytes)
     return (bytes + 7) & ~(uint64_t)7;
 }
 
-static void pair_none(struct model *m, int from, int to, uint64_t messages)
+static void pair_none(struct model *m, int from, int to, uint64_t messages, uint32_t each)
 {
-    uint32_t fixed = m->traffic->fixed ? m->traffic->message_bytes : 0;
-    struct item_format format = format_plain(fixed);
-    wire(m, from, to, messages, none_bytes(&format, m->traffic->message_bytes));
-    wire(m, from, to, 1, none_last_bytes(&format));
+    wire(m, from, to, messages, none_bytes(&m->plain, each));
+    wire(m, from, to, 1, none_last_bytes(&m->plain));
 }
 
 static void pair_rank(struct model *m, int from, int to, uint64_t messages, uint32_t room)
@@ -60,15 +58,42 @@ static void pair_rank(struct model *m, int from, int to, uint64_t messages, uint
 }
 
 static void pair_node(struct model *m, int from, int to, int writers, int readers,
-                      uint64_t messages)
+                      uint64_t messages, uint32_t room)
 {
-    uint64_t items = (m->flush_bytes + m->routed - 1) / m->routed;
+    uint64_t items = (m->flush_bytes + room - 1) / room;
     uint64_t full = messages / items, rest = messages % items;
     uint32_t pieces = (uint32_t)writers;
     wire(m, from, to, full,
-         padded(node_directory_bytes(pieces, (uint32_t)readers, 0) + items * m->routed));
-    wire(m, from, to, 1,
-         padded(node_directory_bytes(pieces, (uint32_t)readers, 1) + rest * m->routed));
+         padded(node_directory_bytes(pieces, (uint32_t)readers, 0) + items * room));
+    wire(m, from, to, 1, padded(node_directory_bytes(pieces, (uint32_t)readers, 1) + rest * room));
+}
+
+/* What ranks of one or two nodes send each other; node -1: any. */
+struct flow {
+    uint64_t messages, bytes;
+};
+static void add_pair(struct flow *flow, const struct alltoall_traffic *t, int from, int to)
+{
+    size_t at = (size_t)from * (size_t)t->ranks + (size_t)to;
+    flow->messages += t->messages[at];
+    flow->bytes += t->bytes ? t->bytes[at] : t->messages[at] * t->message_bytes;
+}
+
+static struct flow flow_between(const struct alltoall_traffic *t, int from_node, int to_node)
+{
+    struct flow flow = {0};
+    for (int from = 0; from < t->ranks; from++)
+        for (int to = 0; to < t->ranks; to++)
+            if ((from_node < 0 || t->node_of[from] == from_node) &&
+                (to_node < 0 || t->node_of[to] == to_node) && t->node_of[from] != t->node_of[to])
+                add_pair(&flow, t, from, to);
+    return flow;
+}
+
+/* Payload of a message of the flow. */
+static uint32_t each_of(const struct flow *flow)
+{
+    return flow->messages ? (uint32_t)((flow->bytes + flow->messages - 1) / flow->messages) : 0;
 }
 
 /* The rank at place `local` of a node. */
@@ -87,23 +112,15 @@ static void all_ranks(struct model *m, enum sstar_strategy strategy)
         for (int to = 0; to < t->ranks; to++) {
             if (t->node_of[from] == t->node_of[to])
                 continue;
-            uint64_t n = t->messages[(size_t)from * (size_t)t->ranks + (size_t)to];
+            struct flow flow = {0};
+            add_pair(&flow, t, from, to);
             if (strategy == SSTAR_NONE)
-                pair_none(m, port_of(m, from), port_of(m, to), n);
+                pair_none(m, port_of(m, from), port_of(m, to), flow.messages, each_of(&flow));
             else
-                pair_rank(m, port_of(m, from), port_of(m, to), n, m->plain);
+                pair_rank(m, port_of(m, from), port_of(m, to), flow.messages,
+                          format_room(&m->plain, each_of(&flow)));
         }
     }
-}
-
-static uint64_t messages_between(const struct alltoall_traffic *t, int from_node, int to_node)
-{
-    uint64_t sum = 0;
-    for (int from = 0; from < t->ranks; from++)
-        for (int to = 0; to < t->ranks; to++)
-            if (t->node_of[from] == from_node && t->node_of[to] == to_node)
-                sum += t->messages[(size_t)from * (size_t)t->ranks + (size_t)to];
-    return sum;
 }
 
 static void all_nodes(struct model *m)
@@ -115,8 +132,9 @@ static void all_nodes(struct model *m)
                 continue;
             int sender = member(t, from, to % m->members[from]);
             int receiver = member(t, to, from % m->members[to]);
+            struct flow flow = flow_between(t, from, to);
             pair_node(m, port_of(m, sender), port_of(m, receiver), m->members[from], m->members[to],
-                      messages_between(t, from, to));
+                      flow.messages, format_room(&m->routed, each_of(&flow)));
         }
     }
 }
@@ -138,12 +156,14 @@ static int all_mesh(struct model *m)
                     t->messages[(size_t)from * n + (size_t)to];
                 at = next;
             }
+    struct flow all = flow_between(t, -1, -1);
     for (int h = 0; h < shape.hops; h++)
         for (int a = 0; a < t->ranks; a++)
             for (int b = 0; b < t->ranks; b++)
                 if (t->node_of[a] != t->node_of[b] && mesh_linked(&shape, h, a, b))
                     pair_rank(m, port_of(m, a), port_of(m, b),
-                              flow[((size_t)h * n + (size_t)a) * n + (size_t)b], m->routed);
+                              flow[((size_t)h * n + (size_t)a) * n + (size_t)b],
+                              format_room(&m->routed, each_of(&all)));
     free(flow);
     return 0;
 }
@@ -169,10 +189,9 @@ static int one_strategy(const struct alltoall_traffic *t, enum sstar_strategy st
 {
     int ports = t->port_per_rank ? t->ranks : t->nodes, err = -ENOMEM;
     uint32_t fixed = t->fixed ? t->message_bytes : 0;
-    struct item_format plain = format_plain(fixed), routed = format_routed(fixed);
     struct model m = {.traffic = t,
-                      .plain = format_room(&plain, t->message_bytes),
-                      .routed = format_room(&routed, t->message_bytes),
+                      .plain = format_plain(fixed),
+                      .routed = format_routed(fixed),
                       .flush_bytes = flush_bytes};
     m.port = calloc((size_t)ports, sizeof *m.port);
     m.members = calloc((size_t)t->nodes, sizeof *m.members);

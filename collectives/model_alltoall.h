@@ -12,7 +12,8 @@ struct alltoall_traffic {
     const int *node_of;       /* [ranks] */
     bool port_per_rank;       /* else the ranks of a node share a port */
     const uint64_t *messages; /* [ranks][ranks], from and to */
-    uint32_t message_bytes;   /* payload of each */
+    uint32_t message_bytes;   /* payload of each, */
+    const uint64_t *bytes;    /* or [ranks][ranks]: of all that one sends another; else NULL */
     uint32_t hops;            /* as of sstar_aggregator_attr */
     bool fixed;               /* the aggregator is told so (item_bytes) */
 };
@@ -26,8 +27,8 @@ struct alltoall_prediction {
  * Of every port the time that its wire messages need: sending, the sum of gap + S/beta; receiving,
  * the sum of S/beta; S with all headers. The busiest port decides, and alpha passes before its last
  * (or first) message is there: max(sending - gap, receiving) + alpha. Work of the ranks is not
- * counted. `adaptive` is taken to do as well as the better of the two that it may do. 0, -EINVAL or
- * -ENOMEM.
+ * counted. Where sizes vary, the messages of a pair are taken to be alike. `adaptive` is taken to
+ * do as well as the better of the two that it may do. 0, -EINVAL or -ENOMEM.
  */
 int model_alltoall(const struct alltoall_traffic *traffic, enum sstar_strategy strategy,
                    uint32_t flush_bytes, const struct sstar_cost *cost,

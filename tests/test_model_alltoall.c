@@ -71,6 +71,22 @@ static void node_shares_one_stream(void **state)
     near(p.seconds, (120 + 10 + ((48 + 667 * 72 + 16) + (64 + 333 * 72 + 16)) / 100.0) * 1e-6);
 }
 
+/* 1000 messages of 64 bytes are told as 64000 bytes in 1000 messages. */
+static void sizes_may_vary(void **state)
+{
+    (void)state;
+    static const uint64_t bytes[16] = {[0 * 4 + 2] = 64000};
+    for (int s = SSTAR_NONE; s < SSTAR_STRATEGIES; s++) {
+        struct alltoall_traffic alike = traffic(one_pair, 64), told = traffic(one_pair, 0);
+        struct alltoall_prediction p, q;
+        told.bytes = bytes;
+        assert_int_equal(model_alltoall(&alike, (enum sstar_strategy)s, 1024, &wire, &p), 0);
+        assert_int_equal(model_alltoall(&told, (enum sstar_strategy)s, 1024, &wire, &q), 0);
+        assert_int_equal(p.wire_bytes, q.wire_bytes);
+        near(q.seconds, p.seconds);
+    }
+}
+
 static void the_receiver_can_be_the_limit(void **state)
 {
     (void)state;
@@ -162,6 +178,7 @@ int main(void)
         cmocka_unit_test(none_pays_the_gap_of_every_message),
         cmocka_unit_test(rank_fills_buffers),
         cmocka_unit_test(node_shares_one_stream),
+        cmocka_unit_test(sizes_may_vary),
         cmocka_unit_test(the_receiver_can_be_the_limit),
         cmocka_unit_test(nothing_across_nodes_costs_nothing),
         cmocka_unit_test(classes_are_quarter_powers_of_two),
