@@ -2,37 +2,8 @@
 # SPDX-License-Identifier: MIT
 # sstar alltoall and sstar routing from outside: what they count, what they refuse.
 set -u
-sstar=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "${!SSTAR_@}" "${!SOFTNIC_@}"
-failures=0
-
-fail() {
-    printf 'FAILED: %s\n' "$*"
-    sed 's/^/    | /' "$work/output" | head -n 20
-    failures=$((failures + 1))
-}
-
-# expect STATUS PATTERN COMMAND...: status, and a line of what it said.
-expect() {
-    local status=$1 pattern=$2 got
-    shift 2
-    "$@" >"$work/output" 2>&1 </dev/null
-    got=$?
-    if [ "$got" -ne "$status" ]; then
-        fail "status $got, not $status: $*"
-    elif ! grep -qE -- "$pattern" "$work/output"; then
-        fail "did not say '$pattern': $*"
-    fi
-}
-
-# counts FILE FILTER EXPECTED: of the record.
-counts() {
-    local got
-    got=$(jq -rc "$2" "$1")
-    [ "$got" = "$3" ] || { echo "$2 of $1 is $got" >"$work/output"; fail "$2 is $got, not $3"; }
-}
+# shellcheck source=tests/program.sh
+. "$(dirname "$0")/program.sh"
 
 alltoall() { "$sstar" alltoall --ranks 4 --ranks-per-node 2 "$@"; }
 shaped=(--wire '20,2,0.5')
@@ -98,5 +69,4 @@ refused 2 'is too much' surplus
 expect 2 'more than the 2 experts' "$sstar" routing --experts 2 --top 3
 expect 2 'top takes' "$sstar" routing --top 0
 
-[ "$failures" -eq 0 ] || exit 1
-echo "alltoall: as it should be"
+program_end "alltoall: as it should be"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Routing files: what is read, what is refused and in which words; the skew of made-up ones. */
+#include "tests/files.h"
 #include "tools/routing.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -12,31 +13,13 @@
 
 #include <cmocka.h>
 
-static char path[64];
+static const char *path;
 
 static int make_path(void **state)
 {
-    (void)state;
-    strcpy(path, "/tmp/sstar-test-routing-XXXXXX");
-    int fd = mkstemp(path);
-    if (fd < 0)
-        return -1;
-    close(fd);
-    return 0;
-}
-
-static int remove_path(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
-static void write_file(const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
+    int err = file_make(state);
+    path = *state;
+    return err;
 }
 
 static const char good[] = "# a trace; top-2 of 16 experts\n"
@@ -66,7 +49,7 @@ static void plain_and_compressed_files_are_read(void **state)
     (void)state;
     struct routing r;
     char error[256];
-    write_file(good, sizeof good - 1);
+    file_write(path, good, sizeof good - 1);
     assert_int_equal(routing_read(path, 0, &r, error, sizeof error), 0);
     check_good(&r);
     routing_free(&r);
@@ -84,7 +67,7 @@ static void the_number_of_experts_can_be_told(void **state)
     (void)state;
     struct routing r;
     char error[256];
-    write_file("0,0,0,3\n", 8);
+    file_write(path, "0,0,0,3\n", 8);
     assert_int_equal(routing_read(path, 0, &r, error, sizeof error), 0);
     assert_int_equal(r.experts, 4);
     routing_free(&r);
@@ -98,7 +81,7 @@ static void refused(const void *data, size_t bytes, uint32_t experts, const char
 {
     struct routing r = {.lines = 99};
     char error[256] = "";
-    write_file(data, bytes);
+    file_write(path, data, bytes);
     assert_int_equal(routing_read(path, experts, &r, error, sizeof error), -EINVAL);
     if (strncmp(error, path, strlen(path)) || !strstr(error, words))
         fail_msg("'%s' does not say '%s'", error, words);
@@ -177,7 +160,7 @@ static void what_cannot_be_opened_is_named(void **state)
     assert_string_equal(error, "/tmp: cannot read it: Is a directory");
     if (geteuid() == 0)
         return; /* root may read everything */
-    write_file(good, sizeof good - 1);
+    file_write(path, good, sizeof good - 1);
     chmod(path, 0);
     assert_int_equal(routing_read(path, 0, &r, error, sizeof error), -EACCES);
 }
@@ -280,5 +263,5 @@ int main(void)
         cmocka_unit_test(no_token_chooses_an_expert_twice),
         cmocka_unit_test(the_same_seed_makes_the_same_and_it_reads_back),
     };
-    return cmocka_run_group_tests(tests, make_path, remove_path);
+    return cmocka_run_group_tests(tests, make_path, file_remove);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* sstar alltoall: the aggregating all-to-all under several strategies, measured and checked. */
 #include "tools/alltoall.h"
+#include "collectives/wire_cost.h"
 #include "tools/alltoall_check.h"
 #include "tools/routing.h"
+#include "tools/strategies.h"
 #include "transport/world.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -83,33 +85,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void choose_strategies(struct alltoall_arguments *a, const char *text,
-                              struct argp_state *state)
-{
-    const char *at = text;
-    for (bool more = true; more;) {
-        size_t length = strcspn(at, ",");
-        int found = -1;
-        bool all = length == 3 && !strncmp(at, "all", length);
-        for (int s = SSTAR_NONE; s < STRATEGIES; s++)
-            if (all)
-                a->strategies[found = s] = true;
-            else if (strlen(sstar_strategy_name((enum sstar_strategy)s)) == length &&
-                     !strncmp(at, sstar_strategy_name((enum sstar_strategy)s), length))
-                found = s;
-        if (found < 0) {
-            argp_error(state,
-                       "--strategy takes none, rank, node, mesh, adaptive, several with commas or "
-                       "all, not '%s'",
-                       text);
-            return;
-        }
-        a->strategies[found] = true;
-        more = at[length] == ',';
-        at += length + 1;
-    }
-}
-
 static void choose_rule(struct alltoall_arguments *a, const char *text, struct argp_state *state)
 {
     for (int f = 0; f < SSTAR_FLUSH_RULES; f++)
@@ -130,11 +105,7 @@ static void check_arguments(struct alltoall_arguments *a, struct argp_state *sta
     if (!a->routing && (a->per_layer || a->experts))
         argp_error(state, "%s is for a routing; add --routing FILE",
                    a->per_layer ? "--per-layer" : "--experts");
-    bool any = false;
-    for (int s = 0; s < STRATEGIES; s++)
-        any = any || a->strategies[s];
-    for (int s = 0; !any && s < STRATEGIES; s++)
-        a->strategies[s] = true;
+    strategies_default(a->strategies);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -145,7 +116,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &a->common;
         return 0;
     case OPTION_STRATEGY:
-        choose_strategies(a, arg, state);
+        option_strategies(arg, a->strategies, state);
         return 0;
     case OPTION_MESSAGE_BYTES:
         a->message_bytes =
@@ -218,21 +189,6 @@ static const struct argp argp = {
         "placed in order over the ranks. Exit status 1 if a message was lost, doubled or altered.",
 };
 
-/* The wire's figures: as imposed, else measured; none on one node. */
-static int learn_cost(struct sstar_world *world, struct sstar_cost *cost)
-{
-    const struct sstar_wire *wire = &world->config.wire;
-    *cost = (struct sstar_cost){0};
-    if (sstar_node_count(world) == 1)
-        return 0;
-    if (wire->beta_gbps > 0) {
-        *cost = (struct sstar_cost){
-            .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
-        return 0;
-    }
-    return sstar_measure_cost(world, cost);
-}
-
 static int by_seconds(const void *a, const void *b)
 {
     double x = ((const struct outcome *)a)->seconds, y = ((const struct outcome *)b)->seconds;
@@ -291,7 +247,7 @@ static int run(struct sstar_world *world, void *arguments, int *status)
     }
     if (err)
         return err;
-    err = learn_cost(world, &cost);
+    err = wire_cost(world, &cost);
     if (!err)
         err = measure_all(world, a, &plan, &cost, outcomes, &n);
     if (!err && sstar_rank(world) == 0)

@@ -8,6 +8,7 @@
 #include "collectives/model_alltoall.h"
 #include "tools/alltoall.h"
 #include "tools/alltoall_check.h"
+#include "tools/strategies.h"
 #include "transport/wait.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -229,10 +230,7 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                      enum sstar_strategy strategy, struct outcome *out)
 {
     double s_star = sstar_s_star_bytes(cost);
-    uint32_t flush = a->flush_bytes;
-    if (!flush)
-        flush = s_star > 0 ? (uint32_t)(4 * s_star < (64 << 20) ? 4 * s_star : 64 << 20) : 65536;
-    flush = flush < 64 ? 64 : flush;
+    uint32_t flush = a->flush_bytes ? a->flush_bytes : flush_bytes_of(cost);
     struct sstar_aggregator_attr attr = {.strategy = strategy,
                                          .item_bytes = a->message_bytes,
                                          .flush_bytes = flush,
