@@ -367,6 +367,18 @@ static int body_refused(struct sstar_world *world, void *arg)
     return 0;
 }
 
+/* As put_is_there, while the bytes still land: the race is what this suite is about, so
+ * ThreadSanitizer does not watch this copy. */
+__attribute__((no_sanitize("thread"))) static bool put_is_there_already(const struct pair *p, int i)
+{
+    uint8_t seen[MOST_BYTES];
+    uint32_t bytes = bytes_of(p->peer, p->rank, i);
+    const volatile uint8_t *in = p->board->in[i];
+    for (uint32_t b = 0; b < bytes; b++)
+        seen[b] = in[b];
+    return pattern_holds(seen, bytes, pattern_seed(p->peer, p->rank, i));
+}
+
 /* How far the receiver has seen, and how often the data was not there. */
 struct witness {
     _Atomic int seen;
@@ -390,7 +402,7 @@ static int body_wrong_puts(struct sstar_world *world, void *arg)
             CHECK(wait_step(&w) == 0);
         wait_progress(&w);
         if (p.rank != 0) {
-            atomic_fetch_add(&witness->wrong, !put_is_there(&p, i));
+            atomic_fetch_add(&witness->wrong, !put_is_there_already(&p, i));
             atomic_store(&witness->seen, i + 1);
         }
         CHECK(p.rank != 0 || sstar_link_wait(p.link, ticket) == 0);
