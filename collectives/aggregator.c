@@ -175,7 +175,7 @@ static int missing(struct sstar_aggregator *a)
  * little to do here, else now and then, because each change of turns costs some microseconds. */
 static void give_way(struct sstar_aggregator *a)
 {
-    if (a->world->ranks_on_host <= a->world->cores)
+    if (!world_crowded(a->world))
         return;
     if (a->moved >= LITTLE_MOVED && a->moved_bytes < BYTES_PER_YIELD)
         return;

@@ -149,7 +149,7 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                          .queue_pairs = attr->queue_pairs,
                          .slice_bytes = attr->slice_bytes,
                          .root = attr->root,
-                         .crowded = world->ranks_on_host > world->cores,
+                         .crowded = world_crowded(world),
                          .status = status};
     size_t size = (size_t)world->size;
     struct hello *all = calloc(size, sizeof *all + sizeof(uint64_t));

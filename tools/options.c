@@ -28,10 +28,13 @@ enum {
     OPTION_SEED,
     OPTION_ORDER,
     OPTION_NO_PROGRESS,
+    OPTION_CONTROL,
+    OPTION_PROXY_THREADS,
+    OPTION_PROXY_CPU,
 };
 
 enum { MAX_QUEUE_PAIRS = 64, MAX_TIMEOUT_S = 86400, MAX_GID_INDEX = 255 };
-enum { MAX_TRAFFIC_CLASS = 255, MAX_SERVICE_LEVEL = 15 };
+enum { MAX_TRAFFIC_CLASS = 255, MAX_SERVICE_LEVEL = 15, MAX_PROXIES = 16 };
 
 static const struct argp_option options[] = {
     {.doc = "World and device:", .group = 10},
@@ -57,6 +60,18 @@ static const struct argp_option options[] = {
      .key = OPTION_SERVICE_LEVEL,
      .arg = "N",
      .doc = "Service level: the priority on the wire"},
+    {.name = "control",
+     .key = OPTION_CONTROL,
+     .arg = "direct|proxy",
+     .doc = "Who builds work requests and rings: the thread that calls, or a proxy thread"},
+    {.name = "proxy-threads",
+     .key = OPTION_PROXY_THREADS,
+     .arg = "N",
+     .doc = "Proxies of each rank (1); implies --control proxy"},
+    {.name = "proxy-cpu",
+     .key = OPTION_PROXY_CPU,
+     .arg = "LIST",
+     .doc = "CPUs of the proxies, as in 0,4-5 (default: near the device); implies --control proxy"},
     {.name = "qp", .key = COMMON_QP, .arg = "K", .doc = "Queue pairs of a link across nodes"},
     {.name = "wire",
      .key = OPTION_WIRE,
@@ -129,6 +144,24 @@ static void set_connect(struct sstar_config *config, const char *name, struct ar
         argp_error(state, "--connect takes exchange or rdmacm, not '%s'", name);
 }
 
+/* The parts of SSTAR_CONTROL, one at a time. */
+static void set_control(struct sstar_config *config, int key, const char *arg,
+                        struct argp_state *state)
+{
+    const char *cpus = key == OPTION_PROXY_CPU ? arg : config->proxy_cpus;
+    int threads = config->proxy_threads > 0 ? config->proxy_threads : 1;
+    char text[128];
+    if (key == OPTION_CONTROL && strcmp(arg, "direct") && strcmp(arg, "proxy"))
+        argp_error(state, "--control takes direct or proxy, not '%s'", arg);
+    if (key == OPTION_PROXY_THREADS)
+        threads = (int)option_whole("--proxy-threads", arg, 1, MAX_PROXIES, state);
+    snprintf(text, sizeof(text), "proxy,%d%s%.80s", threads, *cpus ? "," : "", cpus);
+    if (sstar_control_parse(text, config))
+        argp_error(state, "--proxy-cpu takes a list of CPUs as in 0,4-5, not '%s'", arg);
+    if (key == OPTION_CONTROL && strcmp(arg, "direct") == 0)
+        config->control = SSTAR_CONTROL_DIRECT;
+}
+
 static void set_device(struct sstar_config *config, const char *name, struct argp_state *state)
 {
     if (!name[0] || strlen(name) >= sizeof(config->ib_dev))
@@ -168,6 +201,11 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         return 0;
     case OPTION_CONNECT:
         set_connect(config, arg, state);
+        return 0;
+    case OPTION_CONTROL:
+    case OPTION_PROXY_THREADS:
+    case OPTION_PROXY_CPU:
+        set_control(config, key, arg, state);
         return 0;
     case OPTION_TRAFFIC_CLASS:
         config->traffic_class =

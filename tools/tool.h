@@ -22,9 +22,10 @@ extern const struct command command_devices, command_info, command_run, command_
     command_barrier, command_alltoall, command_routing, command_decode, command_replay;
 
 /* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
- * --ib-dev NAME, --gid-index I, --qp K, --connect WAY, --traffic-class N, --service-level N, --wire
- * A,G,B, --order O, --port-per-rank, --timeout S, --json FILE,
- * --csv FILE, --seed N, --no-progress. Values on the command line win over the environment. */
+ * --ib-dev NAME, --gid-index I, --qp K, --control WAY, --proxy-threads N, --proxy-cpu LIST,
+ * --connect WAY, --traffic-class N, --service-level N, --wire A,G,B, --order O, --port-per-rank,
+ * --timeout S, --json FILE, --csv FILE, --seed N, --no-progress. Values on the command line win
+ * over the environment. */
 struct common_options {
     struct sstar_config config;
     int ranks;          /* 0: started by a launcher, or the command's default */

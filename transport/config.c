@@ -14,6 +14,8 @@ _Static_assert(CONFIG_SETTINGS <= sizeof(((struct sstar_config *)0)->origins) /
 
 static const char *const level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
+enum { MOST_PROXIES = 16, MOST_CPU = 65535 };
+
 /* ---- values from text: false if it cannot be meant ------------------------------------------ */
 
 static bool read_whole(const char *text, long low, long high, int *value)
@@ -83,6 +85,59 @@ int sstar_order_parse(const char *text, struct sstar_order *order)
 static bool read_order(struct sstar_config *c, const char *text)
 {
     return sstar_order_parse(text, &c->order) == 0;
+}
+
+/* A list like 0,4-5 of at most `most` CPUs; their number, or -1. */
+int config_cpus(const char *text, int *cpus, int most)
+{
+    int n = 0;
+    while (*text) {
+        char *end;
+        long first = strtol(text, &end, 10), last = first;
+        if (end == text || first < 0)
+            return -1;
+        if (*end == '-') {
+            text = end + 1;
+            last = strtol(text, &end, 10);
+            if (end == text)
+                return -1;
+        }
+        if (last < first || last > MOST_CPU || (*end && *end != ',') || (*end == ',' && !end[1]))
+            return -1;
+        for (long cpu = first; cpu <= last; cpu++, n++)
+            if (n < most)
+                cpus[n] = (int)cpu;
+        text = end + (*end == ',');
+    }
+    return n < most ? n : most;
+}
+
+int sstar_control_parse(const char *text, struct sstar_config *config)
+{
+    enum sstar_control control = SSTAR_CONTROL_PROXY;
+    char cpus[sizeof config->proxy_cpus] = "", *end;
+    long threads = 1;
+    if (strcmp(text, "direct") == 0) {
+        control = SSTAR_CONTROL_DIRECT;
+    } else if (strncmp(text, "proxy", 5) != 0 || (text[5] && text[5] != ',')) {
+        return -EINVAL;
+    } else if (text[5]) {
+        threads = strtol(text + 6, &end, 10);
+        if (end == text + 6 || threads < 1 || threads > MOST_PROXIES || (*end && *end != ','))
+            return -EINVAL;
+        if (*end &&
+            (!read_text(end + 1, cpus, sizeof cpus) || config_cpus(cpus, NULL, 0) < 0 || !cpus[0]))
+            return -EINVAL;
+    }
+    config->control = control;
+    config->proxy_threads = (int)threads;
+    strcpy(config->proxy_cpus, cpus);
+    return 0;
+}
+
+static bool read_control(struct sstar_config *c, const char *text)
+{
+    return sstar_control_parse(text, c) == 0;
 }
 
 static bool read_ib_hca(struct sstar_config *c, const char *text)
@@ -173,6 +228,8 @@ static const struct setting settings[CONFIG_SETTINGS] = {
     [CONFIG_ALGORITHM] = {"SSTAR_ALGORITHM", read_algorithm,
                           "the name of an algorithm of the collectives"},
     [CONFIG_TUNING] = {"SSTAR_TUNING", read_tuning, "a path of at most 255 characters"},
+    [CONFIG_CONTROL] = {"SSTAR_CONTROL", read_control,
+                        "direct, or proxy[,THREADS[,CPUS]] as in proxy,2,0,4-5"},
 };
 
 void order_text(const struct sstar_order *order, char *text, size_t size)
@@ -182,6 +239,15 @@ void order_text(const struct sstar_order *order, char *text, size_t size)
                  (unsigned long long)order->seed);
     else
         snprintf(text, size, "strict");
+}
+
+static void control_text(const struct sstar_config *c, char *text, size_t size)
+{
+    if (c->control == SSTAR_CONTROL_DIRECT)
+        snprintf(text, size, "direct");
+    else
+        snprintf(text, size, "proxy,%d%s%s", c->proxy_threads, c->proxy_cpus[0] ? "," : "",
+                 c->proxy_cpus);
 }
 
 static void print_value(const struct sstar_config *c, int i, char *value, size_t size)
@@ -243,6 +309,9 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
     case CONFIG_TUNING:
         snprintf(value, size, "%s", c->tuning);
         break;
+    case CONFIG_CONTROL:
+        control_text(c, value, size);
+        break;
     case CONFIG_SETTINGS:
         break;
     }
@@ -269,6 +338,7 @@ int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, c
                              .service_level = -1,
                              .gid_index = -1,
                              .queue_pairs = 4,
+                             .proxy_threads = 1,
                              .timeout_s = 60,
                              .faults_seed = 1,
                              .log_level = SSTAR_LOG_WARN};

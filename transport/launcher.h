@@ -29,6 +29,7 @@ enum config_setting {
     CONFIG_LOG_FILE,
     CONFIG_ALGORITHM,
     CONFIG_TUNING,
+    CONFIG_CONTROL,
     CONFIG_SETTINGS
 };
 
@@ -44,6 +45,9 @@ bool launcher_first_host(const char *list, char *host, size_t size);
 /* sstar_config_init with another environment. */
 int config_init_from(struct sstar_config *config, lookup_fn lookup, void *arg, char *error,
                      size_t error_size);
+
+/* The CPUs that a list like 0,4-5 names, at most `most` of them; their number, or -1. */
+int config_cpus(const char *text, int *cpus, int most);
 
 /* As SSTAR_ORDER takes it. */
 void order_text(const struct sstar_order *order, char *text, size_t size);

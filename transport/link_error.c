@@ -90,7 +90,7 @@ static struct ibv_wc find_cause(struct sstar_links *links, struct ibv_wc wc)
 {
     struct ibv_wc more[LINK_POLL_BATCH];
     for (int batch = 0; batch < CAUSE_BATCHES && wc.status == IBV_WC_WR_FLUSH_ERR; batch++) {
-        int n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, more);
+        int n = rc_poll(links, more, LINK_POLL_BATCH);
         for (int i = 0; i < n; i++)
             if (more[i].status != IBV_WC_SUCCESS && more[i].status != IBV_WC_WR_FLUSH_ERR)
                 return more[i];
@@ -118,7 +118,11 @@ int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
         return world->failed;
     const struct explanation *why = explain(wc->status);
     bool receive = wc->wr_id & WR_ID_RECEIVE;
-    const struct rc_record *record = &q->records[(uint32_t)wc->wr_id & q->record_mask];
+    /* Of what goes by sstar_post the lane keeps the record. */
+    bool posted = links->attr.posts && q->index < link->data_qps;
+    struct rc_record record = q->records[(uint32_t)wc->wr_id & q->record_mask];
+    if (posted)
+        record = (struct rc_record){.bytes = wc->byte_len, .opcode = (uint8_t)wc->opcode};
     char waited[64] = "", gid[64], text[448];
     gid_text(&link->gid, gid, sizeof gid);
     if (wc->status == IBV_WC_RETRY_EXC_ERR)
@@ -130,7 +134,7 @@ int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
         "failed: %s%s (status %d, vendor 0x%x); look at: %s",
         world->rank, link->peer, world->ranks[link->peer].host, links->device->name,
         links->device->port, gid, q->qp->qp_num,
-        receive ? "receive" : operation_name(record->opcode), receive ? 0 : record->bytes,
-        why->text, waited, (int)wc->status, wc->vendor_err, look_at(links->device, why));
+        receive ? "receive" : operation_name(record.opcode), receive ? 0 : record.bytes, why->text,
+        waited, (int)wc->status, wc->vendor_err, look_at(links->device, why));
     return is_ours(wc->status) ? world_fail(world, -EIO, "%s", text) : link_peer_lost(link, text);
 }

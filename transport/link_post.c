@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Building work requests, ringing for them, and accounting for what has completed. */
-#include "transport/rc.h"
+#include "transport/link_carrier.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <string.h>
@@ -16,75 +16,13 @@ static void stage_end(struct sstar_world *world, uint64_t *total_ns, uint64_t be
         *total_ns += clock_ns() - begun;
 }
 
-static void build_in_queue(struct rc_qp *q, const struct rc_op *op, bool inline_data)
-{
-    struct ibv_qp_ex *ex = q->ex;
-    switch (op->opcode) {
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-        ibv_wr_rdma_write_imm(ex, op->rkey, op->remote_address, htobe32(op->immediate));
-        break;
-    case IBV_WR_RDMA_READ:
-        ibv_wr_rdma_read(ex, op->rkey, op->remote_address);
-        break;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        ibv_wr_atomic_fetch_add(ex, op->rkey, op->remote_address, op->add);
-        break;
-    default:
-        ibv_wr_rdma_write(ex, op->rkey, op->remote_address);
-        break;
-    }
-    if (op->is_word) {
-        ibv_wr_set_inline_data(ex, (void *)&op->word, sizeof op->word);
-    } else if (inline_data) {
-        struct ibv_data_buf list[RC_MAX_SGE];
-        for (int i = 0; i < op->n_sge; i++)
-            list[i] = (struct ibv_data_buf){(void *)(uintptr_t)op->sge[i].addr, op->sge[i].length};
-        ibv_wr_set_inline_data_list(ex, (size_t)op->n_sge, list);
-    } else {
-        ibv_wr_set_sge_list(ex, (size_t)op->n_sge, op->sge);
-    }
-}
-
-static void build_in_chain(struct rc_chain *chain, const struct rc_op *op, uint64_t wr_id,
-                           unsigned int flags, bool inline_data)
-{
-    int i = chain->n++;
-    struct ibv_send_wr *wr = &chain->wr[i];
-    struct ibv_sge *sge = chain->sge[i];
-    *wr = (struct ibv_send_wr){.wr_id = wr_id,
-                               .opcode = op->opcode,
-                               .sg_list = sge,
-                               .num_sge = op->n_sge,
-                               .send_flags = flags};
-    if (op->is_word) {
-        chain->word[i] = op->word;
-        *sge = (struct ibv_sge){.addr = (uintptr_t)&chain->word[i], .length = sizeof op->word};
-        wr->num_sge = 1;
-    } else {
-        memcpy(sge, op->sge, sizeof *sge * (size_t)op->n_sge);
-    }
-    if (op->is_word || inline_data)
-        wr->send_flags |= IBV_SEND_INLINE;
-    wr->imm_data = htobe32(op->immediate);
-    if (op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        wr->wr.atomic.remote_addr = op->remote_address;
-        wr->wr.atomic.rkey = op->rkey;
-        wr->wr.atomic.compare_add = op->add;
-    } else {
-        wr->wr.rdma.remote_addr = op->remote_address;
-        wr->wr.rdma.rkey = op->rkey;
-    }
-    if (i > 0)
-        chain->wr[i - 1].next = wr;
-}
-
 /* Where a queue pair has broken, the completion that broke it says more than the refusal to post.
  */
 static bool completion_explains(struct sstar_links *links)
 {
     struct ibv_wc wc[LINK_POLL_BATCH];
     int n;
-    while ((n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, wc)) > 0)
+    while ((n = rc_poll(links, wc, LINK_POLL_BATCH)) > 0)
         for (int i = 0; i < n; i++)
             if (wc[i].status != IBV_WC_SUCCESS)
                 return rc_completion_failed(links, &wc[i]) != 0;
@@ -107,24 +45,28 @@ static int ring_failed(struct sstar_link *link, const struct rc_qp *q, int err)
 
 static int ring_one(struct sstar_link *link, struct rc_qp *q)
 {
-    int err = 0;
-    if (q->ex) {
-        q->started = false;
-        err = ibv_wr_complete(q->ex);
-    } else if (q->chain->n > 0) {
-        struct ibv_send_wr *bad;
-        err = link->links->device->verbs->post_send(q->qp, q->chain->wr, &bad);
-        q->chain->n = 0;
-    }
-    link->world->counters.doorbells++;
-    return err ? ring_failed(link, q, err) : 0;
+    if (link->links->proxy) /* which rings for what was said to be the last */
+        return 0;
+    uint64_t before = q->post.doorbells;
+    int err = post_ring(&q->post);
+    link->world->counters.doorbells += q->post.doorbells - before;
+    return err ? ring_failed(link, q, -err) : 0;
+}
+
+static int request_build(struct sstar_link *link, struct rc_qp *q,
+                         const struct post_request *request, bool last)
+{
+    if (link->links->proxy)
+        return link_hand_over(link, q, request, last);
+    uint64_t before = q->post.doorbells; /* a long chain is posted in between */
+    int err = post_build(&q->post, request);
+    link->world->counters.doorbells += q->post.doorbells - before;
+    return err ? ring_failed(link, q, -err) : 0;
 }
 
 static void build(struct sstar_link *link, struct rc_qp *q, const struct rc_op *op, bool last)
 {
     struct sstar_world *world = link->world;
-    if (q->chain && q->chain->n == RC_CHAIN)
-        ring_one(link, q); /* an error is kept in the world */
     uint64_t begun = stage_begin(world);
     uint32_t position = q->posted++;
     q->records[position & q->record_mask] = (struct rc_record){.ticket = op->ticket,
@@ -139,19 +81,21 @@ static void build(struct sstar_link *link, struct rc_qp *q, const struct rc_op *
         q->unsignalled = 0;
         q->ticket_unsignalled = false;
     }
-    bool inline_data =
-        op->inline_data && op->n_sge > 0 && op->bytes <= link->links->device->max_inline;
-    uint64_t wr_id = wr_id_of(link, q->index, position);
-    if (q->ex) {
-        if (!q->started)
-            ibv_wr_start(q->ex);
-        q->started = true;
-        q->ex->wr_id = wr_id;
-        q->ex->wr_flags = flags | (inline_data || op->is_word ? IBV_SEND_INLINE : 0);
-        build_in_queue(q, op, inline_data);
-    } else {
-        build_in_chain(q->chain, op, wr_id, flags, inline_data);
-    }
+    if (op->is_word ||
+        (op->inline_data && op->n_sge > 0 && op->bytes <= link->links->device->max_inline))
+        flags |= IBV_SEND_INLINE;
+    const struct ibv_sge word = {.addr = (uintptr_t)&op->word, .length = sizeof op->word};
+    const struct post_request request = {.opcode = op->opcode,
+                                         .flags = flags,
+                                         .wr_id = wr_id_of(link, q->index, position),
+                                         .remote_address = op->remote_address,
+                                         .add = op->add,
+                                         .rkey = op->rkey,
+                                         .immediate = op->immediate,
+                                         .n_sge = op->is_word ? 1 : op->n_sge,
+                                         .sge = op->is_word ? &word : op->sge,
+                                         .is_word = op->is_word};
+    request_build(link, q, &request, last); /* an error is kept in the world */
     world->counters.wqes++;
     stage_end(world, &world->counters.build_ns, begun);
 }
@@ -265,20 +209,14 @@ void rc_complete(struct sstar_link *link, struct rc_qp *q, uint32_t position)
 
 int rc_post_receives(struct sstar_link *link, struct rc_qp *q, uint32_t n)
 {
-    struct ibv_recv_wr wr[LINK_POLL_BATCH], *bad;
-    while (n > 0) {
-        uint32_t some = n < LINK_POLL_BATCH ? n : LINK_POLL_BATCH;
-        for (uint32_t i = 0; i < some; i++)
-            wr[i] = (struct ibv_recv_wr){.wr_id = WR_ID_RECEIVE | wr_id_of(link, q->index, 0),
-                                         .next = i + 1 < some ? &wr[i + 1] : NULL};
-        int err = link->links->device->verbs->post_recv(q->qp, wr, &bad);
-        if (err)
-            return world_fail(
-                link->world, -err,
-                "rank %d cannot post receives for rank %d on queue pair 0x%x of device %s: %s",
-                link->world->rank, link->peer, q->qp->qp_num, link->links->device->name,
-                strerror(err));
-        n -= some;
-    }
-    return 0;
+    uint64_t wr_id = WR_ID_RECEIVE | wr_id_of(link, q->index, 0);
+    if (link->links->proxy)
+        return link_hand_over_receives(link, q, n, wr_id);
+    int err = post_receives(&q->post, n, wr_id);
+    return err ? world_fail(
+                     link->world, err,
+                     "rank %d cannot post receives for rank %d on queue pair 0x%x of device %s: %s",
+                     link->world->rank, link->peer, q->qp->qp_num, link->links->device->name,
+                     strerror(-err))
+               : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Moving links through the NIC on: completions, arrivals, credit. */
-#include "transport/rc.h"
+#include "transport/link_carrier.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <string.h>
@@ -150,17 +150,28 @@ static int completion(struct sstar_links *links, const struct ibv_wc *wc)
     return 0;
 }
 
+int rc_poll_failed(struct sstar_links *links)
+{
+    return world_fail(links->world, -EIO,
+                      "rank %d cannot poll its completion queue on device %s port %u (overrun?)",
+                      links->world->rank, links->device->name, links->device->port);
+}
+
+int rc_poll(struct sstar_links *links, struct ibv_wc *wc, int most)
+{
+    return links->carrier ? link_carrier_poll(links, wc, most)
+                          : links->device->verbs->poll_cq(links->cq, most, wc);
+}
+
 static int poll(struct sstar_links *links, struct ibv_wc *wc)
 {
     struct sstar_world *world = links->world;
     uint64_t begun = world->timed ? clock_ns() : 0;
-    int n = links->device->verbs->poll_cq(links->cq, LINK_POLL_BATCH, wc);
+    int n = rc_poll(links, wc, LINK_POLL_BATCH);
     if (world->timed)
         world->counters.poll_ns += clock_ns() - begun;
     if (n < 0)
-        return world_fail(
-            world, -EIO, "rank %d cannot poll its completion queue on device %s port %u (overrun?)",
-            world->rank, links->device->name, links->device->port);
+        return world->failed ? world->failed : rc_poll_failed(links);
     world->counters.cqes += (uint64_t)n;
     return n;
 }

@@ -55,7 +55,7 @@ static int make_failed(struct sstar_links *links, int peer, const char *what, in
 }
 
 /* With ibv_wr_* where the device has it, as ibv_post_send wants it where not. */
-static void qp_create(struct sstar_links *links, struct rc_qp *q, struct ibv_qp_cap cap)
+static int qp_create(struct sstar_links *links, struct rc_qp *q, struct ibv_qp_cap cap)
 {
     const struct verbs *verbs = links->device->verbs;
     struct ibv_qp_init_attr_ex ex = {
@@ -69,12 +69,12 @@ static void qp_create(struct sstar_links *links, struct rc_qp *q, struct ibv_qp_
                           IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
     if (links->device->has_wr_api)
         q->qp = verbs->create_qp_ex(links->device->context, &ex);
-    q->ex = q->qp ? verbs->qp_to_qp_ex(q->qp) : NULL;
     if (q->qp)
-        return;
+        return post_open(&q->post, verbs, q->qp, verbs->qp_to_qp_ex(q->qp));
     struct ibv_qp_init_attr plain = {
         .send_cq = links->cq, .recv_cq = links->cq, .cap = cap, .qp_type = IBV_QPT_RC};
     q->qp = verbs->create_qp(links->device->pd, &plain);
+    return q->qp ? post_open(&q->post, verbs, q->qp, NULL) : errno ? -errno : -EIO;
 }
 
 static int qp_to_init(struct sstar_links *links, struct rc_qp *q)
@@ -111,17 +111,13 @@ static int qp_open(struct sstar_link *link, uint32_t index)
     q->records = calloc(ring, sizeof *q->records);
     if (!q->records)
         return make_failed(links, link->peer, "a queue pair", ENOMEM);
-    qp_create(links, q, cap);
-    if (!q->qp)
-        return make_failed(links, link->peer, "a queue pair", errno);
-    if (!q->ex)
-        q->chain = calloc(1, sizeof *q->chain);
-    if (!q->ex && !q->chain)
-        return make_failed(links, link->peer, "a queue pair", ENOMEM);
+    int err = qp_create(links, q, cap);
+    if (err)
+        return make_failed(links, link->peer, "a queue pair", -err);
     if (getrandom(&q->psn, sizeof q->psn, 0) != (ssize_t)sizeof q->psn)
         return make_failed(links, link->peer, "a packet sequence number", errno);
     q->psn &= 0xffffff;
-    int err = qp_to_init(links, q);
+    err = qp_to_init(links, q);
     return err ? make_failed(links, link->peer, "a queue pair", err) : 0;
 }
 
@@ -198,11 +194,9 @@ void rc_close(struct sstar_links *links)
         struct sstar_link *link = &links->all[i];
         for (uint32_t j = 0; j < link->n_qps; j++) {
             struct rc_qp *q = &link->qps[j];
-            if (q->qp && q->started)
-                ibv_wr_abort(q->ex);
+            post_close(&q->post);
             if (q->qp)
                 links->device->verbs->destroy_qp(q->qp);
-            free(q->chain);
             free(q->records);
         }
         free(link->qps);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of links: opening, closing, moving on. */
 #include "transport/connector.h"
+#include "transport/link_carrier.h"
 #include "transport/turn.h"
-#include "transport/rc.h"
 #include "transport/wait.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -41,6 +41,12 @@ static int attr_settle(struct sstar_world *world, const struct sstar_link_attr *
         return report_set(&world->report, -EINVAL,
                           "links: %u puts under way asked for, at most %d are possible", a.puts,
                           LINK_MAX_PUTS);
+    if (a.posts && a.slot_bytes)
+        return report_set(&world->report, -EINVAL,
+                          "links: for sstar_post alone (posts) and with slots of %u bytes for "
+                          "messages; open two sets",
+                          a.slot_bytes);
+    a.through_nic |= a.posts;
     if (a.slot_bytes > 1u << 30)
         return report_set(&world->report, -EINVAL,
                           "links: slots of %u bytes asked for, at most 1 GiB is possible",
@@ -196,6 +202,7 @@ static void introduce(const struct sstar_links *links, int status, struct link_i
                                                   .size = sizeof(struct link_introduction),
                                                   .status = status,
                                                   .through_nic = attr->through_nic,
+                                                  .posts = attr->posts,
                                                   .queue_pairs = attr->queue_pairs,
                                                   .slots = attr->slots,
                                                   .slot_bytes = attr->slot_bytes,
@@ -224,7 +231,8 @@ static int introduction_check(struct sstar_links *links, int rank,
         return world_fail(world, it->status, "links: rank %d could not open its side: %s", rank,
                           strerror(-it->status));
     if (it->queue_pairs != a->queue_pairs || it->slots != a->slots ||
-        it->slot_bytes != a->slot_bytes || it->puts != a->puts || it->through_nic != a->through_nic)
+        it->slot_bytes != a->slot_bytes || it->puts != a->puts ||
+        it->through_nic != a->through_nic || it->posts != a->posts)
         return world_fail(
             world, -EPROTO,
             "links: rank %d asks for %u queue pairs, %u slots of %u bytes, %u puts%s; rank %d "
@@ -280,6 +288,8 @@ static int links_connect(struct sstar_links *links, int status)
     }
     if (!err && !status && links->cq)
         err = rc_connect(links, theirs);
+    if (!err && !status && links->cq)
+        err = link_carrier_open(links);
     free(mine);
     free(theirs);
     if (status)
@@ -300,6 +310,8 @@ static void tick_settle(struct sstar_world *world)
 
 static void links_free(struct sstar_links *links)
 {
+    if (link_carrier_close(links) != 0)
+        return; /* a proxy may still be at it: better lost than pulled from under it */
     rc_close(links);
     for (int i = 0; i < links->n_links; i++) {
         free(links->all[i].ticket_done);

@@ -20,7 +20,7 @@
 
 enum {
     LINK_MAGIC = 0x4b4c5353,
-    LINK_VERSION = 3,
+    LINK_VERSION = 4,
     LINK_MAX_QPS = 16,     /* for messages and puts; one more carries credit */
     LINK_MAX_SLOTS = 8192, /* credits travel as 15 bits */
     LINK_MAX_PUTS = 8192,
@@ -50,6 +50,7 @@ struct link_introduction {
     uint32_t magic, version, size;
     int32_t status; /* 0, or what kept this rank from opening its links */
     uint8_t wanted, through_nic, arrival, link_layer;
+    uint8_t posts, reserved[3];
     uint32_t connect; /* enum sstar_connect */
     uint32_t queue_pairs, slots, slot_bytes, puts;
     uint64_t slots_address, control_address;
@@ -62,6 +63,8 @@ struct link_introduction {
     struct qp_introduction qps[LINK_MAX_QPS + 1];
 };
 
+struct carrier;
+struct proxy;
 struct rc_qp;
 
 /* A one-sided operation, checked. */
@@ -141,7 +144,9 @@ struct sstar_links {
     struct sstar_link_attr attr; /* defaults filled in */
     struct device *device;       /* NULL: all are local */
     struct ibv_cq *cq;
-    struct rdmacm *cm; /* NULL: connected by exchange */
+    struct rdmacm *cm;       /* NULL: connected by exchange */
+    struct carrier *carrier; /* NULL: the world's thread posts and polls for its links alone */
+    struct proxy *proxy;     /* has charge of the carrier; NULL: direct control */
     enum arrival arrival;
     int n_links;
     struct sstar_link *all;

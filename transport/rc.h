@@ -3,16 +3,18 @@
  * A queue pair as links use it: what has been posted and what has completed, so that the queue
  * never overruns, and the requests built but not yet rung for. Private to link_*.c.
  *
- * Building and ringing are apart. Where the device has ibv_wr_*, requests are built in the queue
- * between ibv_wr_start and ibv_wr_complete; where it has not, they are chained and posted at once.
+ * Building and ringing are apart (transport/post.h). Who does them is the control path's business
+ * (transport/proxy.h): the world's thread, or a proxy that it hands descriptors to.
  */
 #ifndef SSTAR_TRANSPORT_RC_H
 #define SSTAR_TRANSPORT_RC_H
 
 #include "transport/links.h"
+#include "transport/post.h"
 #include <endian.h>
 
-enum { RC_MAX_SGE = LINK_MAX_PIECES + 1, RC_CHAIN = 64 };
+enum { RC_MAX_SGE = LINK_MAX_PIECES + 1 };
+_Static_assert((int)RC_MAX_SGE <= (int)POST_MAX_SGE, "pieces");
 enum { RC_RETRY_COUNT = 6, RC_RNR_RETRIES = 6 };
 /* Requests into which the longest write or read is cut where the device wants short ones. */
 enum { RC_MOST_PARTS = 32 };
@@ -24,13 +26,6 @@ struct rc_record {
     uint8_t opcode;
     bool put; /* counts among the puts under way */
     bool probe;
-};
-
-struct rc_chain {
-    int n;
-    struct ibv_send_wr wr[RC_CHAIN];
-    struct ibv_sge sge[RC_CHAIN][RC_MAX_SGE];
-    uint64_t word[RC_CHAIN]; /* inline words must stay until they are posted */
 };
 
 struct rc_op {
@@ -53,9 +48,7 @@ struct rc_op {
 
 struct rc_qp {
     struct ibv_qp *qp;
-    struct ibv_qp_ex *ex;   /* NULL: no ibv_wr_* */
-    struct rc_chain *chain; /* where ex is NULL */
-    bool started;           /* between ibv_wr_start and ibv_wr_complete */
+    struct post_queue post; /* with control by proxy it is the proxy's */
     uint32_t index, psn;
     uint32_t posted, completed; /* send requests, counted for ever */
     uint32_t depth;             /* of the send queue */
@@ -128,6 +121,9 @@ static inline uint32_t rc_parts(const struct device *device, uint64_t bytes)
  */
 enum rc_follow { RC_LAST, RC_FOLLOWED, RC_MORE };
 void rc_build(struct sstar_link *link, uint32_t qp, const struct rc_op *op, enum rc_follow follow);
+/* Completions of this set, as poll_cq gives them. */
+int rc_poll(struct sstar_links *links, struct ibv_wc *wc, int most);
+int rc_poll_failed(struct sstar_links *links);
 /* Ring for all that was built on this link. */
 int rc_ring(struct sstar_link *link);
 /* All send requests up to `position` are complete. */

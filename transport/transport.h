@@ -43,6 +43,10 @@ struct sstar_order {
 /* How queue pairs are connected: by what the ranks tell each other, or through librdmacm. */
 enum sstar_connect { SSTAR_CONNECT_EXCHANGE, SSTAR_CONNECT_RDMACM };
 
+/* Who builds work requests and rings for them: the thread that calls, or a CPU thread of the
+ * library that it hands descriptors to (docs/control-path.md). */
+enum sstar_control { SSTAR_CONTROL_DIRECT, SSTAR_CONTROL_PROXY };
+
 enum sstar_log_level {
     SSTAR_LOG_NONE,
     SSTAR_LOG_VERSION,
@@ -74,12 +78,17 @@ struct sstar_config {
      * rank r takes entry r mod n */
     char ib_dev[64];
     enum sstar_connect connect; /* default SSTAR_CONNECT_EXCHANGE */
-    int traffic_class;          /* of packets, 0 to 255; -1: the system's */
-    int service_level;          /* 0 to 15; -1: the system's */
-    int gid_index;              /* SSTAR_IB_GID_INDEX, -1: automatic */
-    int queue_pairs;            /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
-    double timeout_s;           /* SSTAR_TIMEOUT, default 60 */
-    char socket_ifname[64];     /* SSTAR_SOCKET_IFNAME */
+    /* SSTAR_CONTROL=direct|proxy[,THREADS[,CPUS]], as in proxy,2,0,4-5; proxy i runs on the i-th of
+     * the CPUs, else near the device */
+    enum sstar_control control;
+    int proxy_threads; /* default 1 */
+    char proxy_cpus[64];
+    int traffic_class;      /* of packets, 0 to 255; -1: the system's */
+    int service_level;      /* 0 to 15; -1: the system's */
+    int gid_index;          /* SSTAR_IB_GID_INDEX, -1: automatic */
+    int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
+    double timeout_s;       /* SSTAR_TIMEOUT, default 60 */
+    char socket_ifname[64]; /* SSTAR_SOCKET_IFNAME */
     /* NULL, or a pcapng file to which softnic appends what goes over the wire; borrowed. Bytes kept
      * of a frame, 0: all. */
     const char *capture;
@@ -104,6 +113,9 @@ SSTAR_API int sstar_config_init(struct sstar_config *config, char *error, size_t
 /* The order that a text means: "strict", "relaxed,SEED" or "relaxed-qps,SEED", a whole number. 0 or
  * -EINVAL. */
 SSTAR_API int sstar_order_parse(const char *text, struct sstar_order *order);
+/* The same for the control path, as SSTAR_CONTROL takes it: sets control, proxy_threads and
+ * proxy_cpus. 0 or -EINVAL. */
+SSTAR_API int sstar_control_parse(const char *text, struct sstar_config *config);
 /* Number of settings, and the i-th as text: its variable, value and origin ("default", the name of
  * the variable it was read from, or "caller" if it was changed since). */
 SSTAR_API int sstar_config_count(void);
@@ -182,6 +194,7 @@ struct sstar_link_attr {
     uint32_t slot_bytes;  /* largest message; 0: no message slots, only puts */
     uint32_t puts;        /* one-sided operations under way at most; 0: 64 */
     bool through_nic;     /* use the NIC even to peers of the same node */
+    bool posts;           /* for sstar_post alone, through the NIC; slot_bytes 0 */
 };
 
 /* Connect to `peers`. Collective: every rank calls, possibly with no peers, and if a names b then b
@@ -228,6 +241,59 @@ SSTAR_API int sstar_link_wait(struct sstar_link *link, uint64_t ticket);
 SSTAR_API uint64_t sstar_signals(const struct sstar_link *link);
 SSTAR_API int sstar_signal_wait(struct sstar_link *link, uint64_t count);
 
+/* ---- descriptors ----------------------------------------------------------------------------
+ *
+ * One-sided operations that any thread may start, without a lock and without touching the world:
+ * an IBRC-style control path. With control by proxy an operation becomes a descriptor of one cache
+ * line in a ring; a proxy builds the work request, rings, polls and tells the caller's completion.
+ * With direct control the calling thread does all of that itself, and then sstar_post and
+ * sstar_links_progress, which completes, belong to the world's thread like everything else.
+ */
+
+/* What has become of operations: as many as say so raise `done`, told or not in the order of their
+ * queue pair. Zeroed by the caller, and there until all have been told. One for each thread that
+ * waits keeps their cache lines apart. */
+struct sstar_completion {
+    uint64_t done; /* complete, failed ones too; read it by sstar_completed() */
+    int32_t error; /* 0, or a negative errno of one of those: -EIO the request failed (the world
+                      fails with the sentence), -ECANCELED its link was closed before */
+} __attribute__((aligned(64)));
+
+static inline uint64_t sstar_completed(const struct sstar_completion *completion)
+{
+    return __atomic_load_n(&completion->done, __ATOMIC_ACQUIRE);
+}
+
+enum sstar_one_sided_kind { SSTAR_PUT, SSTAR_GET, SSTAR_ADD };
+enum {
+    SSTAR_INLINE = 4, /* a put whose source is free again when sstar_post returns: at most 16 B */
+    SSTAR_TELL = 8,   /* tell completion at once, not with a later operation on its queue pair */
+    SSTAR_POST_MOST = 64,
+};
+
+struct sstar_one_sided {
+    enum sstar_one_sided_kind kind;
+    int flags;           /* SSTAR_MORE, SSTAR_INLINE, SSTAR_TELL */
+    uint32_t queue_pair; /* of the link, 0 .. attr.queue_pairs - 1; each keeps order in itself */
+    uint32_t bytes;      /* SSTAR_ADD: 8 */
+    void *local;         /* source, or where what is got (SSTAR_ADD: the value before) goes */
+    const struct sstar_region *region; /* holds `local`; NULL with SSTAR_INLINE */
+    const struct sstar_remote_region *remote;
+    uint64_t offset; /* in `remote` */
+    uint64_t add;
+    struct sstar_completion *completion; /* or NULL */
+};
+
+/* Start `n` operations, at most SSTAR_POST_MOST, on a link that was opened with attr.posts. All or
+ * none: 0; -EAGAIN when the ring, or directly the send queue, has no place for all (nothing is
+ * lost: try again); -EINVAL for what cannot be meant; another negative errno when the link has
+ * failed. Sets no sentence, since that belongs to the world's thread. */
+SSTAR_API int sstar_post(struct sstar_link *link, const struct sstar_one_sided *operations, int n);
+/* Wait, in any thread, until `count` are complete. 0; the completion's error; -ETIMEDOUT. With
+ * direct control the world's thread waits here and makes progress. */
+SSTAR_API int sstar_post_wait(struct sstar_link *link, const struct sstar_completion *completion,
+                              uint64_t count, double timeout_s);
+
 /* ---- counters ------------------------------------------------------------------------------ */
 
 struct sstar_counters {
@@ -239,7 +305,8 @@ struct sstar_counters {
     uint64_t local_messages, local_bytes; /* inside the node, through memory */
     uint64_t credits;                     /* wire messages that carried nothing but flow control */
     uint64_t stalls;                      /* times there was no credit or no place in a queue */
-    /* Time, only while sstar_counters_timed(world, true): ns building, ringing, polling. */
+    /* Time, only while sstar_counters_timed(world, true): ns of the world's thread building,
+     * ringing, polling; with control by proxy what it spends on descriptors instead. */
     uint64_t build_ns, ring_ns, poll_ns;
 };
 SSTAR_API void sstar_counters_read(const struct sstar_world *world, struct sstar_counters *out);

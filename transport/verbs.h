@@ -15,6 +15,7 @@
 #define SSTAR_TRANSPORT_VERBS_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 struct verbs {
     struct ibv_device **(*get_device_list)(int *num_devices);
@@ -81,6 +82,9 @@ struct verbs {
                     struct ibv_qp_init_attr *init_attr);
     int (*destroy_qp)(struct ibv_qp *qp);
     int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+    /* Not in libibverbs: what a device that works in the caller's time spends on it, as
+     * softnic_time_device; EOPNOTSUPP for one that works beside the CPU. */
+    int (*time_device)(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
     int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 };
 

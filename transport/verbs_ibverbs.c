@@ -2,6 +2,7 @@
 /* The verbs table of libibverbs. What <infiniband/verbs.h> has as a macro or an inline function
  * stands here as a function of its own. */
 #include "transport/verbs.h"
+#include <errno.h>
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
 {
@@ -78,6 +79,14 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     return ibv_post_recv(qp, wr, bad_wr);
 }
 
+static int time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks)
+{
+    (void)qp;
+    (void)wanted;
+    (void)ticks;
+    return EOPNOTSUPP;
+}
+
 const struct verbs verbs_ibverbs = {
     .get_device_list = ibv_get_device_list,
     .free_device_list = ibv_free_device_list,
@@ -126,5 +135,6 @@ const struct verbs verbs_ibverbs = {
     .query_qp = ibv_query_qp,
     .destroy_qp = ibv_destroy_qp,
     .post_send = post_send,
+    .time_device = time_device,
     .post_recv = post_recv,
 };

@@ -51,5 +51,6 @@ const struct verbs verbs_softnic = {
     .query_qp = softnic_query_qp,
     .destroy_qp = softnic_destroy_qp,
     .post_send = softnic_post_send,
+    .time_device = softnic_time_device,
     .post_recv = softnic_post_recv,
 };

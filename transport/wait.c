@@ -121,7 +121,7 @@ int wait_step(struct waiter *w)
     uint32_t steps = ++w->steps;
     if (world->started && world->move_started(world) > 0)
         return world->failed;
-    bool crowded = world->ranks_on_host > world->cores;
+    bool crowded = world_crowded(world);
     bool spinning = !crowded && (w->started_ns == 0 || w->looked_ns - w->started_ns < spin_ns);
     if (steps % (spinning ? LOOK_STEPS : YIELDS_PER_LOOK) != 0) {
         if (spinning)

@@ -4,6 +4,7 @@
 #include "transport/control.h"
 #include "transport/device.h"
 #include "transport/memory.h"
+#include "transport/proxy.h"
 #include "transport/rank_map.h"
 #include "transport/wait.h"
 #include <errno.h>
@@ -40,12 +41,12 @@ static int quota_cores(void)
     return fields == 2 && period_us > 0 ? (int)((quota_us + period_us - 1) / period_us) : 0;
 }
 
-static int count_cores(void)
+static int count_cores(cpu_set_t *set)
 {
-    cpu_set_t set;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        cores = CPU_COUNT(&set);
+    CPU_ZERO(set);
+    if (sched_getaffinity(0, sizeof(*set), set) == 0)
+        cores = CPU_COUNT(set);
     int quota = quota_cores();
     if (quota > 0 && quota < cores)
         cores = quota;
@@ -130,7 +131,7 @@ int world_open_over(struct sstar_world **world, const struct sstar_config *confi
     w->config = *config;
     w->rank = config->rank;
     w->size = config->size;
-    w->cores = count_cores();
+    w->cores = count_cores(&w->allowed);
     w->log.fd = -1;
     int err = check_config(config, &w->report);
     if (err < 0)
@@ -180,6 +181,7 @@ void sstar_world_close(struct sstar_world *world)
     barrier_close(world);
     while (world->links)
         sstar_links_close(world->links);
+    proxies_close(world);
     if (!world->failed)
         control_leave(world);
     device_close(world);

@@ -7,6 +7,7 @@
 
 #include "transport/report.h"
 #include "transport/transport.h"
+#include <sched.h>
 #include <sys/types.h>
 
 struct rank_info {
@@ -25,15 +26,17 @@ struct sstar_world {
     int rank, size;
     struct rank_info *ranks; /* [size] */
     int node_count;
-    int *node_first_member;  /* [node_count + 1] into node_members: ranks of each node in order */
-    int *node_members;       /* [size] */
-    int cores;               /* that this process may run on */
-    int ranks_on_host;       /* more than cores: waiting yields at once */
-    struct control *control; /* control.c: rendezvous sockets, pidfds, the event loop */
+    int *node_first_member; /* [node_count + 1] into node_members: ranks of each node in order */
+    int *node_members;      /* [size] */
+    int cores;              /* that this process may run on */
+    cpu_set_t allowed;      /* likewise, when the world was opened */
+    int ranks_on_host;
+    struct control *control;         /* control.c: rendezvous sockets, pidfds, the event loop */
     struct node_memory *node_memory; /* memory.c */
     struct device *device;           /* device.c; NULL until first needed */
     struct sstar_links *links;       /* links.c: a list of all that are open */
     struct barrier *barrier;         /* barrier.c */
+    struct proxies *proxies;         /* proxy.c; NULL until first needed */
     struct sstar_counters counters;
     bool timed;
     struct turn *turn; /* turn.h: NULL unless a progress thread shares the world */
@@ -51,6 +54,14 @@ struct sstar_world {
 /* Mark the world as failed (the first failure stays) and keep the sentence. Returns the code. */
 int world_fail(struct sstar_world *world, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* More threads that wait than cores: waiting yields at once. */
+static inline bool world_crowded(const struct sstar_world *world)
+{
+    const struct sstar_config *config = &world->config;
+    int proxies = config->control == SSTAR_CONTROL_PROXY ? config->proxy_threads : 0;
+    return world->ranks_on_host * (1 + proxies) > world->cores;
+}
 
 /* ---- control plane (control.c) ----------------------------------------------------------------
  */

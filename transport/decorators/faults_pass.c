@@ -41,6 +41,11 @@ int faults_query_device_ex(struct ibv_context *context,
     return inner(context)->query_device_ex(context, input, attr);
 }
 
+int faults_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks)
+{
+    return inner(qp->context)->time_device(qp, wanted, ticks);
+}
+
 int faults_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
     return inner(context)->query_rt_values(context, values);

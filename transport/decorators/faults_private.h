@@ -133,6 +133,7 @@ int faults_query_pkey(struct ibv_context *context, uint8_t port, int index, __be
 int faults_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr);
+int faults_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
 int faults_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 int faults_dealloc_pd(struct ibv_pd *pd);
 int faults_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,

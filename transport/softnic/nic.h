@@ -292,7 +292,9 @@ struct qp {
     uint32_t sq_blocks, sq_stride; /* of the ring; of the largest work request */
     uint32_t sq_tail, sq_head;     /* in blocks: where to build, what to execute next */
     uint32_t sq_posted, sq_executed;
-    uint32_t sq_counted;         /* of the posted ones, in the counters */
+    uint32_t sq_counted;     /* of the posted ones, in the counters */
+    const bool *time_wanted; /* softnic_time_device; NULL: never */
+    uint64_t *device_ticks;
     _Atomic uint32_t sq_retired; /* by polling */
     bool flushed;
     struct peer *peer;

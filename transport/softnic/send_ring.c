@@ -7,6 +7,7 @@
 #include "transport/softnic/nic.h"
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 static uint32_t place(const struct qp *qp, uint32_t block)
 {
@@ -49,6 +50,18 @@ static void count_doorbell(struct qp *qp)
     qp->sq_counted = qp->sq_posted;
 }
 
+static uint64_t tick_in_order(void)
+{
+#if defined(__x86_64__)
+    unsigned int cpu;
+    return __builtin_ia32_rdtscp(&cpu); /* not before what stands before it */
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
 /* Tell the port of what was built. Releases sq_lock. */
 void nic_doorbell(struct qp *qp)
 {
@@ -56,8 +69,12 @@ void nic_doorbell(struct qp *qp)
     bool waits = atomic_load_explicit(&qp->wait_state, memory_order_relaxed) != NOT_WAITING;
     if (__builtin_expect(qp->sq_counted != qp->sq_posted, 1))
         count_doorbell(qp);
+    bool timed = __builtin_expect(qp->time_wanted != NULL, 0) && *qp->time_wanted;
+    uint64_t *ticks = qp->device_ticks, begun = timed ? tick_in_order() : 0;
     if (__builtin_expect(!waits && nic_plain(ctx->meeting), 1)) {
         bool left = qp->execute(qp, UINT32_MAX);
+        if (__builtin_expect(timed, 0))
+            *ticks += tick_in_order() - begun;
         if (__builtin_expect(left, 0))
             nic_wait_add(qp);
         spin_unlock(&qp->sq_lock);
@@ -71,7 +88,19 @@ void nic_doorbell(struct qp *qp)
         nic_wait_add(qp);
     spin_unlock(&qp->sq_lock);
     nic_progress(ctx);
+    if (__builtin_expect(timed, 0))
+        *ticks += tick_in_order() - begun;
     nic_channel_rearm(ctx);
+}
+
+int softnic_time_device(struct ibv_qp *base, const bool *wanted, uint64_t *ticks)
+{
+    struct qp *qp = to_qp(base);
+    spin_lock(&qp->sq_lock);
+    qp->time_wanted = wanted;
+    qp->device_ticks = ticks;
+    spin_unlock(&qp->sq_lock);
+    return 0;
 }
 
 static uint32_t copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)

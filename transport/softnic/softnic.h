@@ -205,6 +205,13 @@ int softnic_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
                      struct ibv_qp_init_attr *init_attr);
 int softnic_destroy_qp(struct ibv_qp *qp);
 int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+/*
+ * A doorbell of softnic carries requests out, which a NIC would do beside the CPU. From now on,
+ * while *wanted at a doorbell of this queue pair, the time stamp counter's ticks that this part
+ * took (where there is none: ns) are added to *ticks, by the thread that rings. wanted NULL: no
+ * more. 0.
+ */
+int softnic_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
 int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
 #endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Links whose requests are carried out by a carrier. Private to link_*.c and links.c. */
+#ifndef SSTAR_TRANSPORT_LINK_CARRIER_H
+#define SSTAR_TRANSPORT_LINK_CARRIER_H
+
+#include "transport/proxy.h"
+#include "transport/rc.h"
+
+/* When its queue pairs are connected: a carrier for a set that needs one, in a proxy's charge where
+ * the control path is that. 0 or a negative errno with a sentence. */
+int link_carrier_open(struct sstar_links *links);
+/* Before its queue pairs go. Not 0: the proxy still has it, and nothing may be freed. */
+int link_carrier_close(struct sstar_links *links);
+
+/* To the proxy; last: its doorbell is due. */
+int link_hand_over(struct sstar_link *link, const struct rc_qp *q,
+                   const struct post_request *request, bool last);
+int link_hand_over_receives(struct sstar_link *link, const struct rc_qp *q, uint32_t n,
+                            uint64_t wr_id);
+/* As poll_cq. */
+int link_carrier_poll(struct sstar_links *links, struct ibv_wc *wc, int most);
+
+#endif
