@@ -89,7 +89,7 @@ int sstar_push_slow(struct sstar_aggregator *a, int to, const void *data, uint32
 {
     WORLD_TURN(a->world);
     if (a->world->failed || a->done || (unsigned)to >= (unsigned)a->size ||
-        bytes - a->front.least_bytes > a->front.span_bytes)
+        bytes > a->max_item_bytes || (a->item_bytes && bytes != a->item_bytes))
         return refuse_push(a, to, bytes);
     bool cross = a->node_of[to] != a->node;
     int err = cross ? a->strategy->push(a, to, data, bytes) : local_push(a, to, data, bytes);
@@ -109,41 +109,55 @@ static int pull_from(struct sstar_aggregator *a, bool remote, struct sstar_item 
     return a->nodes > 1 ? a->strategy->pull(a, item) : 0;
 }
 
-/* The next item, from inside the node and from other nodes in turns. 1, 0 or -errno. */
+/* The next item, from inside the node and from other nodes in turns, and those behind it in the
+ * window. 1, 0 or -errno. */
 static int next_item(struct sstar_aggregator *a, struct sstar_item *item)
 {
-    if (++a->turn > TURN_ITEMS) {
+    if (a->turn >= TURN_ITEMS) {
         a->turn = 0;
         a->remote_first = !a->remote_first;
     }
     int got = pull_from(a, a->remote_first, item);
-    if (got)
+    if (!got) {
+        a->turn = 0;
+        a->remote_first = !a->remote_first;
+        got = pull_from(a, a->remote_first, item);
+    }
+    if (got <= 0)
         return got;
-    a->turn = 0;
-    a->remote_first = !a->remote_first;
-    return pull_from(a, a->remote_first, item);
+    const struct sstar_window *w = &a->front.window;
+    uint32_t bytes = (uint32_t)(w->end - w->at), more = bytes ? bytes / w->stride : 0;
+    a->turn += 1 + more;
+    a->moved += 1 + more;
+    a->moved_bytes += item->bytes + more * w->bytes;
+    return 1;
 }
 
-int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
+int sstar_pull_slow(struct sstar_aggregator *a, struct sstar_item *item)
 {
     WORLD_TURN(a->world);
     if (a->world->failed)
         return a->world->failed;
     int got = look_sometimes(a, 1);
-    if (got)
+    if (got || (got = next_item(a, item)) <= 0)
         return got;
-    if (a->peeked) {
-        *item = a->item;
-        got = 1;
-    } else {
-        got = next_item(a, item);
-    }
-    a->peeked = false;
-    if (got > 0) {
-        a->moved++;
-        a->moved_bytes += item->bytes;
-    }
-    return got;
+    if (!window_is_empty(a))
+        a->calls += CALLS_PER_LANE - 1;
+    return 1;
+}
+
+/* Give an item back: it is pulled next. */
+static void put_back(struct sstar_aggregator *a, const struct sstar_item *item)
+{
+    struct sstar_window *w = &a->front.window;
+    if (w->at != w->end)
+        w->at -= w->stride;
+    else
+        *w = (struct sstar_window){.at = item->data,
+                                   .end = (const unsigned char *)item->data + 1,
+                                   .bytes = item->bytes,
+                                   .stride = 1,
+                                   .source = item->source};
 }
 
 /* Is all sent, and all pulled that was to come? Looks for the ends of the streams behind the last
@@ -151,14 +165,16 @@ int sstar_pull(struct sstar_aggregator *a, struct sstar_item *item)
  * or -errno. */
 static int is_finished(struct sstar_aggregator *a)
 {
+    struct sstar_item item;
     local_finish(a);
     int left = a->nodes > 1 ? a->strategy->finish(a) : 0;
-    if (left < 0 || a->peeked)
+    if (left < 0 || !window_is_empty(a))
         return left < 0 ? left : 0;
-    int got = next_item(a, &a->item);
+    int got = next_item(a, &item);
     if (got < 0)
         return got;
-    a->peeked = got;
+    if (got)
+        put_back(a, &item);
     return !got && !left && local_drained(a);
 }
 

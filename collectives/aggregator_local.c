@@ -72,7 +72,7 @@ static void publish(struct sstar_aggregator *a, struct ring_writer *w)
 void local_publish(struct sstar_aggregator *a)
 {
     for (int i = 0; i < a->local_size; i++)
-        if (a->local->lane[i].count)
+        if (lane_settle(&a->local->lane[i]))
             publish(a, &a->local->to[i]);
 }
 
@@ -82,7 +82,7 @@ int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t by
     publish(a, w);
     int err = ring_open_lane(w, sstar_lane_room(w->lane, bytes), LANE_BYTES);
     if (err) {
-        ring_shut_lane(w);
+        lane_shut(w->lane);
         return err;
     }
     sstar_lane_put(w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
@@ -102,8 +102,14 @@ int local_pull(struct sstar_aggregator *a, struct sstar_item *item)
     for (int looked = 0; looked < a->local_size; looked++) {
         struct ring_reader *r = &local->from[local->turn];
         give_back(r);
-        const uint8_t *at = ring_read(r);
-        if (at) {
+        const uint8_t *at = NULL;
+        if (r->format.stride) {
+            uint64_t n = ring_read_row(r, WINDOW_BYTES, &at);
+            if (n) {
+                window_open(a, &r->format, at, n, rank_at(a, a->node, local->turn), item);
+                return 1;
+            }
+        } else if ((at = ring_read(r))) {
             *item = (struct sstar_item){.data = at + r->format.header,
                                         .bytes = format_bytes(&r->format, at),
                                         .source = rank_at(a, a->node, local->turn)};

@@ -86,8 +86,7 @@ static int open_lanes(struct sstar_aggregator *a)
         a->lanes[r] = &a->shut;
     a->front = (struct sstar_aggregator_front){.ranks = (uint32_t)a->size,
                                                .rank = (uint32_t)a->rank,
-                                               .least_bytes = a->item_bytes,
-                                               .span_bytes = a->item_bytes ? 0 : a->max_item_bytes,
+                                               .most_bytes = a->max_item_bytes,
                                                .lanes = a->lanes};
     return 0;
 }

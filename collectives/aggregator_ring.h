@@ -9,8 +9,7 @@
 #ifndef SSTAR_COLLECTIVES_AGGREGATOR_RING_H
 #define SSTAR_COLLECTIVES_AGGREGATOR_RING_H
 
-#include "collectives/aggregator_wire.h"
-#include "collectives/collectives.h"
+#include "collectives/aggregator_lane.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -58,11 +57,6 @@ static inline size_t ring_bytes(uint64_t size)
     return sizeof(struct ring_shared) + size;
 }
 
-static inline void ring_shut_lane(struct ring_writer *w)
-{
-    w->lane->at = w->lane->end = w->data;
-}
-
 /* Room in the lane for an item, behind a skip to the beginning if it must not be cut, and for more
  * of up to `most` bytes. The lane is empty or its items are published. 0, or -EAGAIN: full. */
 static inline int ring_open_lane(struct ring_writer *w, uint64_t room, uint64_t most)
@@ -84,26 +78,26 @@ static inline int ring_open_lane(struct ring_writer *w, uint64_t room, uint64_t 
     uint64_t free = w->size - (w->head - w->released);
     uint64_t until = free < to_end ? free : to_end;
     most = most < room ? room : most;
-    w->lane->at = w->data + at;
-    w->lane->end = w->lane->at + (until < most ? until : most);
+    lane_open(w->lane, w->data + at, w->data + at + (until < most ? until : most));
     return 0;
 }
 
 /* Bytes in the lane that are not published. */
 static inline uint64_t ring_unpublished(const struct ring_writer *w)
 {
-    return w->lane->count ? (uint64_t)(w->lane->at - (w->data + (w->head & (w->size - 1)))) : 0;
+    return lane_settle(w->lane) ? (uint64_t)(w->lane->at - (w->data + (w->head & (w->size - 1))))
+                                : 0;
 }
 
 /* Let the reader see what stands in the lane. */
 static inline void ring_publish(struct ring_writer *w)
 {
-    if (!w->lane->count)
+    if (!lane_settle(w->lane))
         return;
     w->head += ring_unpublished(w);
     w->messages += w->lane->count;
     if (!(w->head & (w->size - 1)))
-        ring_shut_lane(w);
+        lane_shut(w->lane);
     atomic_store_explicit(&w->shared->head, w->head, memory_order_release);
 }
 
@@ -143,6 +137,24 @@ static inline const uint8_t *ring_read(struct ring_reader *r)
         }
         r->taken += r->size - at;
     }
+}
+
+/* As ring_read, of a ring of items that are all alike: as many as lie there in a row, of up to
+ * `most` bytes. How many. */
+static inline uint64_t ring_read_row(struct ring_reader *r, uint64_t most, const uint8_t **first)
+{
+    const uint8_t *item = ring_read(r);
+    if (!item)
+        return 0;
+    uint64_t to_end = (uint64_t)(r->data + r->size - item), stride = r->format.stride;
+    uint64_t there = r->head - r->taken + stride, n;
+    there = there < to_end ? there : to_end;
+    n = (there < most ? there : most) / stride;
+    n = n ? n : 1;
+    r->taken += (n - 1) * stride;
+    r->messages += n - 1;
+    *first = item;
+    return n;
 }
 
 /* Everything taken may be overwritten. */

@@ -82,7 +82,7 @@ static int open_buffer(struct streams *s, int i)
     if (err)
         return err;
     t->buffer = payload;
-    t->lane.at = t->lane.end = t->buffer + s->header_bytes;
+    lane_open(&t->lane, t->buffer + s->header_bytes, t->buffer + s->header_bytes);
     s->peers->peer[i].opened_ns = clock_ns();
     s->peers->open++;
     return 0;
@@ -109,7 +109,8 @@ static void account(struct streams *s, int i, uint32_t bytes)
     t->last_bytes = bytes;
     t->passed = t->passed_bytes = t->seen = 0;
     t->urgent = false;
-    t->buffer = lane->at = lane->end = NULL;
+    t->buffer = NULL;
+    lane_shut(lane);
 }
 
 /* Send the open buffer; with BUFFER_LAST the end of the stream in it. */
@@ -117,7 +118,7 @@ static int send_buffer(struct streams *s, int i, uint8_t flags)
 {
     struct stream *t = &s->stream[i];
     struct peer *p = &s->peers->peer[i];
-    uint32_t fill = fill_of(t), bytes = (fill + 7u) & ~7u, count = t->lane.count;
+    uint32_t fill = fill_of(t), bytes = (fill + 7u) & ~7u, count = lane_settle(&t->lane);
     memset(t->buffer + fill, 0, bytes - fill);
     flags |= t->urgent ? BUFFER_URGENT : 0;
     *(struct buffer_header *)t->buffer = (struct buffer_header){.magic = WIRE_MAGIC,
@@ -191,7 +192,7 @@ int streams_flush(struct streams *s)
         s->urged |= t->urgent && !t->buffer;
         if (!t->buffer)
             continue;
-        moved += t->lane.count != t->seen; /* somebody pushed */
+        moved += lane_settle(&t->lane) != t->seen; /* somebody pushed */
         t->seen = t->lane.count;
         struct flush_view view = {.fill_bytes = fill_of(t), .before_bytes = t->last_bytes};
         if (now) {
@@ -294,4 +295,27 @@ void stream_take(struct streams *s, int i)
     t->at += format_room(&s->format, format_bytes(&s->format, t->at));
     t->left--;
     s->peers->peer[i].received++;
+}
+
+int stream_hand_out(struct streams *s, int i, struct sstar_item *item)
+{
+    struct stream *t = &s->stream[i];
+    const struct item_format *f = &s->format;
+    struct peer *p = &s->peers->peer[i];
+    const uint8_t *at = t->at;
+    uint32_t n = 1;
+    if (f->stride) {
+        n = WINDOW_BYTES / f->stride;
+        n = n < 1 ? 1 : n > t->left ? t->left : n;
+        if ((size_t)(t->end - at) < (size_t)n * f->stride)
+            return wire_broken(s->a, p->rank, "fewer messages than it counts");
+        window_open(s->a, f, at, n, p->rank, item);
+    } else {
+        *item = (struct sstar_item){
+            .data = at + f->header, .bytes = format_bytes(f, at), .source = p->rank};
+    }
+    t->at += f->stride ? n * f->stride : format_room(f, item->bytes);
+    t->left -= n;
+    p->received += n;
+    return 1;
 }

@@ -58,6 +58,8 @@ int streams_progress(struct streams *s);
  * before may be overwritten. */
 int stream_peek(struct streams *s, int i, const uint8_t **item);
 void stream_take(struct streams *s, int i);
+/* After stream_peek: hand out that item, and more behind it. 1, or -errno. */
+int stream_hand_out(struct streams *s, int i, struct sstar_item *item);
 /* Send the rest and the ends: 1: call again, 0, or -errno. */
 int streams_end(struct streams *s);
 

@@ -255,33 +255,58 @@ SSTAR_API int sstar_aggregator_reset(struct sstar_aggregator *aggregator);
 /* What sstar_push must know to put a message where it is gathered; the aggregator's own. */
 struct sstar_lane {
     unsigned char *at, *end; /* the next message goes there, if it fits */
-    uint32_t count, bytes;   /* put there so far: messages and payload */
-    uint32_t header_bytes;   /* of a message */
     uint32_t stride;         /* header and payload of a message of item_bytes; 0: sizes vary */
+    uint32_t header_bytes;   /* of a message */
+    uint32_t item_bytes;     /* of every payload; UINT32_MAX: they vary */
+    uint32_t count, bytes;   /* put there so far: messages and payload; if sizes vary */
+    unsigned char *begin;    /* from here on, if they do not */
+};
+/* What sstar_pull hands out next: messages in a row, alike in size and from one rank. */
+struct sstar_window {
+    const unsigned char *at, *end;
+    uint32_t header_bytes, bytes, stride;
+    int source;
 };
 struct sstar_aggregator_front {
     uint32_t ranks, rank;
-    uint32_t least_bytes, span_bytes; /* a message has least to least + span */
-    struct sstar_lane **lanes;        /* [ranks] */
+    uint32_t most_bytes;       /* of a message, if sizes vary */
+    struct sstar_lane **lanes; /* [ranks] */
+    struct sstar_window window;
 };
 static inline uint64_t sstar_lane_room(const struct sstar_lane *lane, uint32_t bytes)
 {
     return lane->stride ? lane->stride : 8 + (((uint64_t)bytes + 7) & ~(uint64_t)7);
+}
+/* A few words go one by one: as one vector they would wait for the stores that have just made them,
+ * since a processor hands a store on to a load that it covers, but not two. */
+static inline void sstar_lane_copy(unsigned char *to, const unsigned char *from, uint32_t bytes)
+{
+    if (!__builtin_constant_p(bytes) || bytes % 8 || bytes > 32) {
+        __builtin_memcpy(to, from, bytes);
+        return;
+    }
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t word;
+        __builtin_memcpy(&word, from + i, sizeof word);
+        __asm__("" : "+r"(word)); /* so that the compiler does not make one of them again */
+        __builtin_memcpy(to + i, &word, sizeof word);
+    }
 }
 /* Little-endian: size (if it varies), source, destination; then the payload. */
 static inline void sstar_lane_put(struct sstar_lane *lane, uint32_t source, uint32_t destination,
                                   const void *data, uint32_t bytes)
 {
     unsigned char *at = lane->at;
-    uint32_t tag = source | destination << 16;
-    if (lane->header_bytes == 8)
-        __builtin_memcpy(at, &bytes, sizeof bytes);
-    if (lane->header_bytes)
-        __builtin_memcpy(at + lane->header_bytes - 4, &tag, sizeof tag);
-    __builtin_memcpy(at + lane->header_bytes, data, bytes);
+    uint32_t header = lane->header_bytes, tag = source | destination << 16;
     lane->at = at + sstar_lane_room(lane, bytes);
-    lane->count++;
-    lane->bytes += bytes;
+    if (!lane->stride) {
+        lane->count++;
+        lane->bytes += bytes;
+        __builtin_memcpy(at, &bytes, sizeof bytes);
+    }
+    if (header)
+        __builtin_memcpy(at + header - 4, &tag, sizeof tag);
+    sstar_lane_copy(at + header, (const unsigned char *)data, bytes);
 }
 SSTAR_API int sstar_push_slow(struct sstar_aggregator *aggregator, int to, const void *data,
                               uint32_t bytes);
@@ -293,17 +318,36 @@ static inline int sstar_push(struct sstar_aggregator *aggregator, int to, const 
                              uint32_t bytes)
 {
     const struct sstar_aggregator_front *front = (const struct sstar_aggregator_front *)aggregator;
-    if ((uint32_t)to < front->ranks && bytes - front->least_bytes <= front->span_bytes) {
+    if ((uint32_t)to < front->ranks) {
         struct sstar_lane *lane = front->lanes[to];
-        if ((uint64_t)(lane->end - lane->at) >= sstar_lane_room(lane, bytes)) {
+        uint64_t room = (uint64_t)(lane->end - lane->at);
+        if (lane->item_bytes == bytes ? room >= lane->stride
+                                      : !lane->stride && bytes <= front->most_bytes &&
+                                            room >= sstar_lane_room(lane, bytes)) {
             sstar_lane_put(lane, front->rank, (uint32_t)to, data, bytes);
             return 0;
         }
     }
     return sstar_push_slow(aggregator, to, data, bytes);
 }
+static inline void sstar_window_take(struct sstar_window *window, struct sstar_item *item)
+{
+    item->data = window->at + window->header_bytes;
+    item->bytes = window->bytes;
+    item->source = window->source;
+    window->at += window->stride;
+}
+SSTAR_API int sstar_pull_slow(struct sstar_aggregator *aggregator, struct sstar_item *item);
+
 /* 1 and the next message that has arrived, 0 if there is none now, or a negative errno. */
-SSTAR_API int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item);
+static inline int sstar_pull(struct sstar_aggregator *aggregator, struct sstar_item *item)
+{
+    struct sstar_window *window = &((struct sstar_aggregator_front *)aggregator)->window;
+    if (window->at == window->end)
+        return sstar_pull_slow(aggregator, item);
+    sstar_window_take(window, item);
+    return 1;
+}
 /* Move messages on; `done`: this rank will push no more. 1: go on pulling and advancing; 0: every
  * rank is done and every message has been pulled. Waits a little when nothing moves (spin, yield,
  * sleep), so a loop around it waits well. */

@@ -34,7 +34,8 @@ struct strategy {
     /* Move arrivals and departures on. Number of things moved, or -errno. */
     int (*progress)(struct sstar_aggregator *a);
     /* The next message that came from another node: 1, 0, or -errno. The item given before it may
-     * be overwritten from here on. */
+     * be overwritten from here on. More that lie behind it in a row may be left in the aggregator's
+     * window, by window_open. */
     int (*pull)(struct sstar_aggregator *a, struct sstar_item *item);
     /* This rank pushes no more: send the rest and the ends of the streams. 1: call again; 0: all
      * that we sent is complete here and all that we were to receive was pulled; -errno. */
@@ -82,9 +83,7 @@ struct sstar_aggregator {
     size_t strategy_offset; /* where the strategy's part of each begins */
     struct sstar_ledger ledger;
     bool opened;
-    bool done, finished; /* the caller said so; advance returned 0 */
-    bool peeked;         /* `item` was found by advance and is next */
-    struct sstar_item item;
+    bool done, finished;  /* the caller said so; advance returned 0 */
     bool remote_first;    /* whose turn it is in pull */
     uint32_t turn;        /* items pulled in this turn */
     uint32_t calls;       /* pushes and pulls, to look at the wire every few of them */
@@ -131,11 +130,6 @@ int aggregator_open_inside(struct sstar_world *world, const struct sstar_aggrega
 /* ---- lanes --------------------------------------------------------------------------------------
  */
 
-static inline struct sstar_lane lane_of_format(const struct item_format *f)
-{
-    return (struct sstar_lane){.header_bytes = f->header, .stride = f->stride};
-}
-
 /* Messages that were put there are from here on the ledger's. */
 static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *lane, bool cross)
 {
@@ -149,6 +143,30 @@ static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *l
     a->moved += lane->count;
     a->moved_bytes += lane->bytes;
     lane->count = lane->bytes = 0;
+}
+
+/* ---- windows ------------------------------------------------------------------------------------
+ */
+
+enum { WINDOW_BYTES = 4096 }; /* at most: then there is a look at the wire */
+
+/* `n` items lie in a row: the first is *item, the others are pulled by themselves. */
+static inline void window_open(struct sstar_aggregator *a, const struct item_format *f,
+                               const uint8_t *first, uint64_t n, int source,
+                               struct sstar_item *item)
+{
+    struct sstar_window *w = &a->front.window;
+    *w = (struct sstar_window){.at = first,
+                               .end = first + n * f->stride,
+                               .header_bytes = f->header,
+                               .bytes = f->fixed,
+                               .stride = f->stride,
+                               .source = source};
+    sstar_window_take(w, item);
+}
+static inline bool window_is_empty(const struct sstar_aggregator *a)
+{
+    return a->front.window.at == a->front.window.end;
 }
 
 /* ---- when to send: flush.c ----------------------------------------------------------------------

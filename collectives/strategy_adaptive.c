@@ -237,13 +237,8 @@ static int pull_direct(struct sstar_aggregator *a, struct sstar_item *item)
         int rank = peers->peer[peers->turn].rank, got = stream_peek(s, peers->turn, &at);
         if (got < 0)
             return got;
-        if (got && s->stream[peers->turn].came_fence <= ad->pair[rank].came_by_base) {
-            *item = (struct sstar_item){.data = at + s->format.header,
-                                        .bytes = format_bytes(&s->format, at),
-                                        .source = rank};
-            stream_take(s, peers->turn);
-            return 1;
-        }
+        if (got && s->stream[peers->turn].came_fence <= ad->pair[rank].came_by_base)
+            return stream_hand_out(s, peers->turn, item);
         if (++peers->turn == peers->n)
             peers->turn = 0;
     }

@@ -217,12 +217,12 @@ static void stamp(struct channel *c)
 /* Let the gateway see what was pushed. The next message opens the lane anew, and so has a time. */
 static int publish(struct sstar_aggregator *a, struct channel *c)
 {
-    if (!c->lane.count)
+    if (!lane_settle(&c->lane))
         return 0;
     stamp(c);
     ring_publish(&c->out);
     lane_account(a, &c->lane, true);
-    ring_shut_lane(&c->out);
+    lane_shut(&c->lane);
     return 1;
 }
 

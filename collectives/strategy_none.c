@@ -85,9 +85,10 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
         return failed ? failed : err;
     }
     struct sstar_lane lane = lane_of_format(&none->format);
-    lane.at = payload;
+    lane_open(&lane, payload, payload);
     sstar_lane_put(&lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
     memset(lane.at, 0, room - (uint32_t)(lane.at - (uint8_t *)payload));
+    lane_settle(&lane);
     if (p->count == 0) {
         p->opened_ns = clock_ns();
         peers->open++;

@@ -63,13 +63,8 @@ static int rank_pull(struct sstar_aggregator *a, struct sstar_item *item)
         int got = stream_peek(s, peers->turn, &at);
         if (got < 0)
             return got;
-        if (got) {
-            *item = (struct sstar_item){.data = at + s->format.header,
-                                        .bytes = format_bytes(&s->format, at),
-                                        .source = peers->peer[peers->turn].rank};
-            stream_take(s, peers->turn);
-            return 1;
-        }
+        if (got)
+            return stream_hand_out(s, peers->turn, item);
         if (++peers->turn == peers->n)
             peers->turn = 0;
     }
