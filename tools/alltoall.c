@@ -81,7 +81,9 @@ static const struct argp_option options[] = {
     {.name = "check",
      .key = OPTION_CHECK,
      .doc = "Count lost, doubled and altered messages (default)"},
-    {.name = "no-check", .key = OPTION_NO_CHECK, .doc = "Count only how many came"},
+    {.name = "no-check",
+     .key = OPTION_NO_CHECK,
+     .doc = "As fast as it goes: count what came and add it up"},
     {0},
 };
 
