@@ -10,8 +10,7 @@ int combine_gateway_of(const struct sstar_combiner *c, int to, uint32_t key)
 {
     if (c->map.node_of[to] == c->node)
         return to;
-    return c->map
-        .members[c->map.first[c->node] + (int)(((uint32_t)to + key) % (uint32_t)c->local_size)];
+    return node_map_in_turn(&c->map, c->node, (uint32_t)to + key);
 }
 
 /* Of the keys of another node's rank we have every local_size-th. */

@@ -214,7 +214,8 @@ static int results_room(struct sstar_moe *m)
         m->kept[m->n_kept++] = m->results = memory;
         m->results_rows = rows;
     }
-    qsort(m->rows, m->n_rows, sizeof *m->rows, by_expert);
+    if (m->n_rows)
+        qsort(m->rows, m->n_rows, sizeof *m->rows, by_expert);
     for (size_t i = 0; i < m->n_rows; i++)
         m->rows[i].result = m->results + i * m->result_stride;
     return 0;

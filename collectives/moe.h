@@ -68,6 +68,12 @@ static inline int moe_rank_of(const struct sstar_moe *m, uint32_t expert)
 {
     return (int)((uint64_t)expert * (uint64_t)m->map.size / m->attr.experts);
 }
+/* Where a rank's token lands on another node, and whence its results come back: by turns, so that
+ * all ranks of the node have the same work. */
+static inline int moe_landing_rank(const struct node_map *map, int source, uint32_t index, int node)
+{
+    return node_map_in_turn(map, node, (uint32_t)source + index);
+}
 static inline struct moe_landing *moe_landing(const struct sstar_moe *m, int local, uint32_t row)
 {
     return (struct moe_landing *)(m->landing_of[local] + (size_t)row * m->row_bytes);

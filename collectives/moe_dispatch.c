@@ -8,15 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a rank's token lands on a node: by turns, so that all ranks of it have the same work. */
-static int landing_rank(const struct sstar_moe *m, int source, uint32_t index, int node)
-{
-    if (m->map.node_of[source] == node)
-        return source;
-    uint32_t local = ((uint32_t)source + index) % (uint32_t)node_map_local_size(&m->map, node);
-    return m->map.members[m->map.first[node] + (int)local];
-}
-
 /* How many of a token's experts live on each node; on how many nodes any do. */
 static uint32_t count_nodes(struct sstar_moe *m, const uint32_t *experts)
 {
@@ -62,7 +53,7 @@ static int send_to(struct sstar_moe *m, uint32_t t, int node, uint32_t nodes)
     memcpy(m->message, &head, sizeof head);
     write_choices(m, t, node, (struct moe_choice *)(m->message + sizeof head));
     memcpy(m->message + at, token, m->token_bytes);
-    int err = sstar_push(m->across, landing_rank(m, m->rank, t, node), m->message,
+    int err = sstar_push(m->across, moe_landing_rank(&m->map, m->rank, t, node), m->message,
                          (uint32_t)(at + m->token_bytes));
     if (!err) {
         m->dispatched.merged_messages += head.experts - 1u;

@@ -38,6 +38,12 @@ static inline int node_map_local_size(const struct node_map *map, int node)
 {
     return map->first[node + 1] - map->first[node];
 }
+/* The rank of a node whose turn it is. */
+static inline int node_map_in_turn(const struct node_map *map, int node, uint32_t number)
+{
+    return map
+        ->members[map->first[node] + (int)(number % (uint32_t)node_map_local_size(map, node))];
+}
 /* The least number of ranks of a node. */
 int node_map_least(const struct node_map *map);
 

@@ -31,16 +31,6 @@ static double share(uint64_t part, uint64_t whole)
     return whole ? (double)part / (double)whole : 0;
 }
 
-static void put_real(json_t *row, const char *key, double value)
-{
-    json_object_set_new(row, key, record_real(value));
-}
-
-static void put_count(json_t *row, const char *key, uint64_t value)
-{
-    json_object_set_new(row, key, json_integer((json_int_t)value));
-}
-
 /* Sizes of wire messages, where there are any: how many, and which share of the bytes that cross
  * nodes they carried. */
 static json_t *histogram(const struct sstar_ledger *l)
@@ -50,10 +40,10 @@ static json_t *histogram(const struct sstar_ledger *l)
         if (!l->wire_class[i])
             continue;
         json_t *bin = json_object();
-        put_real(bin, "size_bytes", (double)l->wire_class_total[i] / (double)l->wire_class[i]);
-        put_count(bin, "wire_messages", l->wire_class[i]);
-        put_count(bin, "messages", l->wire_class_messages[i]);
-        put_real(bin, "share_bytes", share(l->wire_class_bytes[i], l->cross_bytes));
+        record_number(bin, "size_bytes", (double)l->wire_class_total[i] / (double)l->wire_class[i]);
+        record_count(bin, "wire_messages", l->wire_class[i]);
+        record_count(bin, "messages", l->wire_class_messages[i]);
+        record_number(bin, "share_bytes", share(l->wire_class_bytes[i], l->cross_bytes));
         json_array_append_new(list, bin);
     }
     return list;
@@ -62,30 +52,30 @@ static json_t *histogram(const struct sstar_ledger *l)
 static void put_ledger(json_t *row, const struct sstar_ledger *l)
 {
     const struct sstar_past *past = l->past;
-    put_count(row, "cross_messages", l->cross_messages);
-    put_count(row, "cross_bytes", l->cross_bytes);
+    record_count(row, "cross_messages", l->cross_messages);
+    record_count(row, "cross_bytes", l->cross_bytes);
     if (past[SSTAR_PAST_S_STAR].bytes > 0) {
-        put_real(row, "share_messages_past_s_star",
-                 share(past[SSTAR_PAST_S_STAR].messages, l->cross_messages));
-        put_real(row, "share_bytes_past_s_star",
-                 share(past[SSTAR_PAST_S_STAR].message_bytes, l->cross_bytes));
-        put_real(row, "share_bytes_past_4_s_star",
-                 share(past[SSTAR_PAST_4_S_STAR].message_bytes, l->cross_bytes));
-        put_real(row, "share_bytes_past_9_s_star",
-                 share(past[SSTAR_PAST_9_S_STAR].message_bytes, l->cross_bytes));
-        put_real(row, "share_messages_past_s_star_rate",
-                 share(past[SSTAR_PAST_S_STAR_RATE].messages, l->cross_messages));
-        put_real(row, "share_bytes_past_s_star_rate",
-                 share(past[SSTAR_PAST_S_STAR_RATE].message_bytes, l->cross_bytes));
+        record_number(row, "share_messages_past_s_star",
+                      share(past[SSTAR_PAST_S_STAR].messages, l->cross_messages));
+        record_number(row, "share_bytes_past_s_star",
+                      share(past[SSTAR_PAST_S_STAR].message_bytes, l->cross_bytes));
+        record_number(row, "share_bytes_past_4_s_star",
+                      share(past[SSTAR_PAST_4_S_STAR].message_bytes, l->cross_bytes));
+        record_number(row, "share_bytes_past_9_s_star",
+                      share(past[SSTAR_PAST_9_S_STAR].message_bytes, l->cross_bytes));
+        record_number(row, "share_messages_past_s_star_rate",
+                      share(past[SSTAR_PAST_S_STAR_RATE].messages, l->cross_messages));
+        record_number(row, "share_bytes_past_s_star_rate",
+                      share(past[SSTAR_PAST_S_STAR_RATE].message_bytes, l->cross_bytes));
     }
-    put_count(row, "wire_messages", l->wire_messages);
-    put_count(row, "wire_bytes", l->wire_bytes);
-    put_real(row, "wire_bytes_p50", ledger_wire_quantile(l, 0.50));
-    put_real(row, "wire_bytes_p99", ledger_wire_quantile(l, 0.99));
-    put_real(row, "age_p50_us", ledger_age_quantile_us(l, 0.50));
-    put_real(row, "age_p99_us", ledger_age_quantile_us(l, 0.99));
-    put_count(row, "copied_bytes", l->copied_bytes);
-    put_count(row, "pushes_refused", l->full);
+    record_count(row, "wire_messages", l->wire_messages);
+    record_count(row, "wire_bytes", l->wire_bytes);
+    record_number(row, "wire_bytes_p50", ledger_wire_quantile(l, 0.50));
+    record_number(row, "wire_bytes_p99", ledger_wire_quantile(l, 0.99));
+    record_number(row, "age_p50_us", ledger_age_quantile_us(l, 0.50));
+    record_number(row, "age_p99_us", ledger_age_quantile_us(l, 0.99));
+    record_count(row, "copied_bytes", l->copied_bytes);
+    record_count(row, "pushes_refused", l->full);
 }
 
 static json_t *row_of(const struct alltoall_arguments *a, const struct sstar_cost *cost,
@@ -94,19 +84,20 @@ static json_t *row_of(const struct alltoall_arguments *a, const struct sstar_cos
     json_t *row = json_object();
     json_object_set_new(row, "strategy", json_string(sstar_strategy_name(o->strategy)));
     json_object_set_new(row, "device", json_string(device_class));
-    put_count(row, "message_bytes", a->message_bytes);
-    put_count(row, "messages", o->ledger.messages);
-    put_real(row, "messages_per_s", o->seconds > 0 ? (double)o->ledger.messages / o->seconds : 0);
-    put_real(row, "seconds", o->seconds);
+    record_count(row, "message_bytes", a->message_bytes);
+    record_count(row, "messages", o->ledger.messages);
+    record_number(row, "messages_per_s",
+                  o->seconds > 0 ? (double)o->ledger.messages / o->seconds : 0);
+    record_number(row, "seconds", o->seconds);
     json_object_set_new(row, "predicted_seconds",
                         o->predicted_seconds > 0 ? record_real(o->predicted_seconds) : json_null());
-    put_count(row, "flush_bytes", o->strategy == SSTAR_NONE ? 0 : o->flush_bytes);
-    put_real(row, "s_star_bytes", sstar_s_star_bytes(cost));
-    put_real(row, "s_star_rate_bytes", sstar_s_star_rate_bytes(cost));
+    record_count(row, "flush_bytes", o->strategy == SSTAR_NONE ? 0 : o->flush_bytes);
+    record_number(row, "s_star_bytes", sstar_s_star_bytes(cost));
+    record_number(row, "s_star_rate_bytes", sstar_s_star_rate_bytes(cost));
     put_ledger(row, &o->ledger);
-    put_count(row, "lost", o->lost);
-    put_count(row, "doubled", o->doubled);
-    put_count(row, "altered", o->altered);
+    record_count(row, "lost", o->lost);
+    record_count(row, "doubled", o->doubled);
+    record_count(row, "altered", o->altered);
     json_object_set_new(row, "wire_histogram", histogram(&o->ledger));
     return row;
 }
@@ -122,11 +113,11 @@ static void print_row(const json_t *row)
     json_t *shown = json_copy((json_t *)row), *value;
     for (size_t i = 0; i < sizeof percents / sizeof *percents; i++)
         if ((value = json_object_get(row, percents[i][0])))
-            put_real(shown, percents[i][1], 100 * json_number_value(value));
-    put_real(shown, "time_ms", 1e3 * json_number_value(json_object_get(row, "seconds")));
+            record_number(shown, percents[i][1], 100 * json_number_value(value));
+    record_number(shown, "time_ms", 1e3 * json_number_value(json_object_get(row, "seconds")));
     value = json_object_get(row, "predicted_seconds");
     if (json_is_number(value))
-        put_real(shown, "predicted_ms", 1e3 * json_number_value(value));
+        record_number(shown, "predicted_ms", 1e3 * json_number_value(value));
     table_row(stdout, columns, COLUMNS, shown);
     json_decref(shown);
 }

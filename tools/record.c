@@ -145,6 +145,21 @@ static void add_world(json_t *record, struct sstar_world *world)
     add_device(record, world);
 }
 
+void record_number(json_t *row, const char *key, double value)
+{
+    json_object_set_new(row, key, record_real(value));
+}
+
+void record_count(json_t *row, const char *key, uint64_t value)
+{
+    json_object_set_new(row, key, json_integer((json_int_t)value));
+}
+
+void record_text(json_t *row, const char *key, const char *text)
+{
+    json_object_set_new(row, key, json_string(text));
+}
+
 json_t *record_new(struct sstar_world *world, const char *command)
 {
     json_t *record = json_object();

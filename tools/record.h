@@ -9,6 +9,7 @@
 #define SSTAR_TOOLS_RECORD_H
 
 #include <jansson.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* A column of a table: `key` of the row's JSON object, its heading, printf format for the number
@@ -30,6 +31,10 @@ int record_write_csv(const json_t *report, const char *key, const char *path);
 int record_can_write(const char *command, const char *json, const char *csv);
 /* Numbers rounded to what is meaningful (6 significant digits). */
 json_t *record_real(double value);
+/* Members of a row. */
+void record_number(json_t *row, const char *key, double value);
+void record_count(json_t *row, const char *key, uint64_t value);
+void record_text(json_t *row, const char *key, const char *text);
 /* Members that every report carries: program version, command line, device class, host, date,
  * ranks, ranks per node, wire. `world` may be NULL. */
 struct sstar_world;
