@@ -5,6 +5,7 @@
  */
 #include "collectives/collectives.h"
 #include "tests/ranks.h"
+#include "tests/seeds.h"
 #include "transport/device.h"
 #include "transport/link.h"
 #include "transport/wait.h"
@@ -25,8 +26,7 @@ enum { MESSAGES = 60, MOST_BYTES = 600, PUTS = 24, CAUGHT_WITHIN = 20 };
 
 static uint64_t seeds(void)
 {
-    const char *n = getenv("SSTAR_TEST_SEEDS");
-    return n != NULL ? strtoull(n, NULL, 10) : getenv("SSTAR_TEST_FULL") != NULL ? 1000 : 16;
+    return seeds_count(16, 1000);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -314,7 +314,7 @@ static void run_protocol(const struct protocol *protocol, bool keep_qps)
             trial = &trials[i];
     if (trial == NULL)
         fail_msg("no trial of \"%s\" here: every protocol has one", protocol->name);
-    for (uint64_t seed = 1; seed <= seeds(); seed++) {
+    for (uint64_t seed = seeds_first(), n = seeds(); n > 0; seed++, n--) {
         const struct ranks ranks = {.size = trial->size,
                                     .ranks_per_node = trial->per_node,
                                     .order = {.relaxed = true, .keep_qps = keep_qps, .seed = seed},
@@ -439,7 +439,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_protocols),
         cmocka_unit_test(test_collectives_in_memory),
     };
-    print_message("# seeds 1 to %llu\n", (unsigned long long)seeds());
+    print_message("# %llu seeds from %llu on\n", (unsigned long long)seeds(),
+                  (unsigned long long)seeds_first());
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
  * process of its own, or two that take turns, so that what happens follows from the seed; in every
  * third the garbage comes while operations run.
  */
+#include "tests/seeds.h"
 #include "tests/softnic_side.h"
 #include "transport/softnic/shared.h"
 #include <errno.h>
@@ -23,8 +24,7 @@ enum { STEPS = 150, MAPPED = 24 << 20, TRIAL_SECONDS = 60 };
 
 static uint64_t trials(void)
 {
-    const char *n = getenv("SSTAR_TEST_SEEDS");
-    return n != NULL ? strtoull(n, NULL, 10) : getenv("SSTAR_TEST_FULL") != NULL ? 5000 : 60;
+    return seeds_count(60, 5000);
 }
 
 static uint64_t next_random(uint64_t *state)
@@ -416,7 +416,7 @@ static int trial(uint64_t seed)
 static void test_garbage(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= trials(); seed++) {
+    for (uint64_t seed = seeds_first(), n = trials(); n > 0; seed++, n--) {
         int status = trial(seed);
         if (status != 0)
             fail_msg("seed %llu: status 0x%x (%s)", (unsigned long long)seed, status,
@@ -429,6 +429,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         return trial(strtoull(argv[1], NULL, 10)) != 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_garbage)};
-    print_message("# seeds 1 to %llu\n", (unsigned long long)trials());
+    print_message("# %llu seeds from %llu on\n", (unsigned long long)trials(),
+                  (unsigned long long)seeds_first());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * A process killed in the middle of anything: its peer gets an error, and the next to open a port
  * finds nothing left. And a process of another user gets at nothing.
  */
+#include "tests/seeds.h"
 #include "tests/softnic_side.h"
 #include "transport/softnic/softnic.h"
 #include <errno.h>
@@ -22,7 +23,7 @@ enum { LONGEST_S = 20 };
 
 static uint64_t trials(void)
 {
-    return getenv("SSTAR_TEST_FULL") != NULL ? 500 : 20;
+    return seeds_count(20, 500);
 }
 
 static uint64_t mix(uint64_t z)
@@ -132,7 +133,7 @@ static void kill_at(uint64_t seed)
 static void test_killed(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= trials(); seed++)
+    for (uint64_t seed = seeds_first(), n = trials(); n > 0; seed++, n--)
         kill_at(seed);
 }
 
@@ -177,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
                                        cmocka_unit_test(test_another_user)};
-    print_message("# seeds 1 to %llu\n", (unsigned long long)trials());
+    print_message("# %llu seeds from %llu on\n", (unsigned long long)trials(),
+                  (unsigned long long)seeds_first());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * softnic's order of landing: what a relaxed port may change and what it must keep, and that it
  * bites: protocols that are wrong on purpose are caught.
  */
+#include "tests/seeds.h"
 #include "tests/softnic_side.h"
 #include "transport/softnic/nic.h"
 #include <errno.h>
@@ -18,7 +19,7 @@ enum { MANY_LOOKS = 100000, CAUGHT_WITHIN = 20 };
 
 static uint64_t seeds(void)
 {
-    return getenv("SSTAR_TEST_FULL") != NULL ? 1000 : 50;
+    return seeds_count(50, 1000);
 }
 
 /* Two ports, two connections between them, and a clock that the test moves. No thread runs, so all
