@@ -53,6 +53,39 @@ static void write_to_process(struct trial *t)
     peer_quit(t, peer);
 }
 
+/* Small ones that lie on one another, so that their order shows; all before one that is refused are
+ * carried out, and none after it. */
+static void a_list_to_process(struct trial *t)
+{
+    enum { LIST = 40, REFUSED = 30 };
+    struct options o = roomy();
+    o.sends = 2 * LIST;
+    o.cqe = 2 * LIST;
+    struct peer *peer = peer_meet(t, &o);
+    struct work *works = trial_memory(t, LIST * sizeof *works);
+    for (int refused = 0; refused < 2; refused++) {
+        for (int i = 0; i < LIST; i++) {
+            size_t at = (size_t)i * 1500;
+            uint32_t bytes = (uint32_t)(1 + i * 263 % 1400), to = (uint32_t)(2000 + i * 61);
+            payload(t, &t->a, at, bytes);
+            work_make(t, &works[i], IBV_WR_RDMA_WRITE, &t->a, at, &t->b.address, to, bytes);
+            works[i].wr.next = i + 1 < LIST ? &works[i + 1].wr : NULL;
+            if (refused && i == REFUSED)
+                works[i].wr.wr.rdma.rkey ^= 0x5a5a5a;
+            if (!refused || i < REFUSED)
+                expect_copy(&t->a, at, &t->b, to, bytes);
+        }
+        post(t, &t->a, works);
+        for (int i = 0; i < LIST; i++)
+            expect_sent(t, &t->a, &works[i],
+                        !refused || i < REFUSED ? IBV_WC_SUCCESS
+                        : i == REFUSED          ? IBV_WC_REM_ACCESS_ERR
+                                                : IBV_WC_WR_FLUSH_ERR);
+    }
+    expect_peer_memory(t, peer);
+    peer_quit(t, peer);
+}
+
 /* Writes something to the peer first, and reads it back. */
 static void read_from_process(struct trial *t)
 {
@@ -252,6 +285,7 @@ static void a_region_deregistered_by_a_process(struct trial *t)
 
 static const struct check checks[] = {
     BOTH_KINDS("WRITE to a process", write_to_process),
+    BOTH_KINDS("a list of WRITEs to a process", a_list_to_process),
     BOTH_KINDS("READ from a process", read_from_process),
     BOTH_KINDS("SEND to a process", send_to_process),
     BOTH_KINDS("a process SENDs to us", receive_from_process),

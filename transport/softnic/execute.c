@@ -165,21 +165,6 @@ static void give_recv(struct qp *qp, struct work *work)
     nic_recv_complete(qp->ctx, qp->peer, qp->peer->member, qp->remote, work->recv);
 }
 
-/* What goes over; `inbound` held. */
-static void count_bytes(struct qp *qp, uint64_t length)
-{
-    nic_count(&qp->shared->sent.bytes, length);
-    nic_count(&qp->remote->came.bytes, length);
-}
-
-static void complete(struct qp *qp, const struct send_wqe *wqe, uint64_t length, uint64_t due_ns)
-{
-    if ((wqe->flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
-        nic_send_complete(qp, wqe, IBV_WC_SUCCESS, (uint32_t)length, due_ns);
-    nic_sq_done(qp, wqe);
-    qp->reason = WAIT_NONE;
-}
-
 /* What the far side says to a request that it does not take. */
 static uint8_t syndrome_of(enum ibv_wc_status status)
 {
@@ -223,7 +208,7 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     if (__builtin_expect(qp->ctx->capture != NULL, 0) && (outcome == DONE || outcome == LATE))
         nic_capture_request(qp, &work, outcome == LATE);
     if (outcome == DONE || outcome == LATE)
-        count_bytes(qp, work.length);
+        nic_count_bytes(qp, work.length);
     if (outcome != DONE) {
         if (outcome != LATE)
             return outcome;
@@ -233,44 +218,8 @@ static enum outcome run(struct qp *qp, struct send_wqe *wqe, uint64_t *length,
     }
     if (work.recv != NULL)
         give_recv(qp, &work);
-    complete(qp, wqe, work.length, work.due_ns);
+    nic_request_done(qp, wqe, work.length, work.due_ns);
     return DONE;
-}
-
-/* The bytes of a request, if they are few and in one piece that its key grants; else NULL. */
-static const uint8_t *small_piece(struct qp *qp, struct send_wqe *wqe, uint32_t *length)
-{
-    enum { SMALL_BYTES = 1024 };
-    if ((wqe->flags & IBV_SEND_INLINE) != 0) {
-        *length = wqe->length;
-        return (uint8_t *)wqe + offsetof(struct send_wqe, data);
-    }
-    const struct shared_sge *sge = wqe->sge;
-    if (wqe->num_sge != 1 || sge->length > SMALL_BYTES)
-        return NULL;
-    const struct shared_mr *smr =
-        nic_mr_find(qp->ctx->own->mr, sge->lkey, sge->addr, sge->length, 0, qp->shared->pd);
-    *length = sge->length;
-    return smr != NULL ? (const uint8_t *)(uintptr_t)(sge->addr + smr->shift) : NULL;
-}
-
-/* A small write on an unshaped wire into memory that is mapped: most of what there is. */
-static bool run_small(struct qp *qp, struct send_wqe *wqe)
-{
-    struct target target;
-    uint32_t length;
-    if (wqe->opcode != IBV_WR_RDMA_WRITE || !nic_plain(qp->peer->meeting) || qp->last_due_ns != 0 ||
-        (qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0)
-        return false;
-    const uint8_t *from = small_piece(qp, wqe, &length);
-    if (from == NULL || length == 0 ||
-        !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, length, IBV_ACCESS_REMOTE_WRITE, &target) ||
-        target.direct == NULL)
-        return false;
-    nic_copy_ordered(target.direct, from, length);
-    count_bytes(qp, length);
-    complete(qp, wqe, length, 0);
-    return true;
 }
 
 /* As many requests as one stay at the far side allows: it is short, since others may wait. */
@@ -279,18 +228,20 @@ static enum outcome run_batch(struct qp *qp, uint32_t *limit, enum ibv_wc_status
     uint64_t bytes = 0;
     enum outcome outcome = DONE;
     bool small = nic_plain(qp->ctx->meeting) && qp->ctx->capture == NULL;
-    for (unsigned n = 0; outcome == DONE && n < BATCH_REQUESTS && bytes<BATCH_BYTES && * limit> 0 &&
-                         qp->sq_executed != qp->sq_posted;
-         n++, --*limit) {
-        struct send_wqe *wqe = nic_sq_next(qp);
+    uint32_t n = 0, most = *limit < BATCH_REQUESTS ? *limit : BATCH_REQUESTS;
+    while (outcome == DONE && n < most && bytes < BATCH_BYTES && qp->sq_executed != qp->sq_posted) {
         uint64_t length = 0;
-        if (small && run_small(qp, wqe))
-            continue;
-        outcome = run(qp, wqe, &length, status);
+        unsigned done = small ? nic_run_small(qp, most - n) : 0;
+        if (done == 0) {
+            outcome = run(qp, nic_sq_next(qp), &length, status);
+            done = 1;
+        }
+        n += done;
         bytes += length;
         if (!receives(atomic_load_explicit(&qp->remote->state, memory_order_relaxed)))
             break; /* its completion queue is lost */
     }
+    *limit -= n;
     return outcome;
 }
 

@@ -535,8 +535,25 @@ void nic_pages_unshare(struct ctx *ctx, const void *addr, size_t length);
 /* send_ring.c; sq_lock held in all of them */
 struct send_wqe *nic_sq_begin(struct qp *qp);
 void nic_sq_end(struct qp *qp, struct send_wqe *wqe, uint32_t payload);
-struct send_wqe *nic_sq_next(struct qp *qp); /* the one to execute */
-void nic_sq_done(struct qp *qp, const struct send_wqe *wqe);
+/* The one at a place of the ring, and the place after it. */
+static inline struct send_wqe *nic_sq_at(const struct qp *qp, uint32_t place)
+{
+    uint32_t block = place + qp->sq_stride > qp->sq_blocks ? 0 : place;
+    return (struct send_wqe *)(qp->sq + (size_t)block * WQE_BLOCK);
+}
+static inline uint32_t nic_sq_after(const struct qp *qp, uint32_t place, const struct send_wqe *wqe)
+{
+    return (place + qp->sq_stride > qp->sq_blocks ? 0 : place) + wqe->blocks;
+}
+static inline struct send_wqe *nic_sq_next(struct qp *qp) /* the one to execute */
+{
+    return nic_sq_at(qp, qp->sq_head);
+}
+static inline void nic_sq_done(struct qp *qp, const struct send_wqe *wqe)
+{
+    qp->sq_head = nic_sq_after(qp, qp->sq_head, wqe);
+    qp->sq_executed++;
+}
 void nic_doorbell(struct qp *qp); /* releases sq_lock */
 static inline bool nic_may_send(const struct qp *qp)
 {
@@ -601,7 +618,13 @@ enum ibv_wc_status nic_gather_local(struct qp *qp, struct work *work);
 struct recv_wqe *nic_next_recv(struct qp *qp);
 void nic_fill_recv(const struct qp *qp, struct work *work, bool write);
 enum ibv_wc_status nic_scatter(struct qp *qp, struct work *work);
-/* transfer.c: 0 or the errno of process_vm_*. */
+/* small.c: carry out the next requests, at most `limit`, if they are small writes. How many were.
+ */
+unsigned nic_run_small(struct qp *qp, uint32_t limit);
+/* transfer.c */
+/* Into how many pieces a target falls for the kernel; `ordered`: the last word comes last. */
+unsigned nic_remote_pieces(const struct target *target, bool ordered, struct iovec *pieces);
+/* 0 or the errno of process_vm_*. */
 int nic_put(struct qp *qp, struct work *work);
 int nic_get(struct qp *qp, struct work *work);
 int nic_atomic(struct qp *qp, struct work *work);
@@ -660,6 +683,21 @@ static inline void nic_count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                           memory_order_relaxed);
+}
+/* What goes over; `inbound` held. */
+static inline void nic_count_bytes(struct qp *qp, uint64_t bytes)
+{
+    nic_count(&qp->shared->sent.bytes, bytes);
+    nic_count(&qp->remote->came.bytes, bytes);
+}
+/* The request is carried out. */
+static inline void nic_request_done(struct qp *qp, const struct send_wqe *wqe, uint64_t length,
+                                    uint64_t due_ns)
+{
+    if ((wqe->flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
+        nic_send_complete(qp, wqe, IBV_WC_SUCCESS, (uint32_t)length, due_ns);
+    nic_sq_done(qp, wqe);
+    qp->reason = WAIT_NONE;
 }
 /* The queue pair goes, its counts stay with the member; ctx->lock and `inbound` held. */
 void nic_counters_keep_qp(struct member *member, struct shared_qp *sqp);

@@ -9,37 +9,21 @@
 #include <string.h>
 #include <time.h>
 
-static uint32_t place(const struct qp *qp, uint32_t block)
-{
-    return block + qp->sq_stride > qp->sq_blocks ? 0 : block;
-}
-
 /* Room for a work request, NULL if the queue is full. */
 struct send_wqe *nic_sq_begin(struct qp *qp)
 {
     uint32_t retired = atomic_load_explicit(&qp->sq_retired, memory_order_acquire);
     if (__builtin_expect(qp->sq_posted - retired >= qp->cap.max_send_wr, 0))
         return NULL;
-    return (struct send_wqe *)(qp->sq + (size_t)place(qp, qp->sq_tail) * WQE_BLOCK);
+    return nic_sq_at(qp, qp->sq_tail);
 }
 
 void nic_sq_end(struct qp *qp, struct send_wqe *wqe, uint32_t payload)
 {
     uint32_t bytes = (uint32_t)offsetof(struct send_wqe, data) + payload;
     wqe->blocks = (uint8_t)((bytes + WQE_BLOCK - 1) / WQE_BLOCK);
-    qp->sq_tail = place(qp, qp->sq_tail) + wqe->blocks;
+    qp->sq_tail = nic_sq_after(qp, qp->sq_tail, wqe);
     qp->sq_posted++;
-}
-
-struct send_wqe *nic_sq_next(struct qp *qp)
-{
-    return (struct send_wqe *)(qp->sq + (size_t)place(qp, qp->sq_head) * WQE_BLOCK);
-}
-
-void nic_sq_done(struct qp *qp, const struct send_wqe *wqe)
-{
-    qp->sq_head = place(qp, qp->sq_head) + wqe->blocks;
-    qp->sq_executed++;
 }
 
 static void count_doorbell(struct qp *qp)

@@ -78,19 +78,25 @@ static int through_kernel(const struct qp *qp, const struct iovec *local, unsign
     return n < 0 ? errno : EFAULT;
 }
 
+unsigned nic_remote_pieces(const struct target *target, bool ordered, struct iovec *pieces)
+{
+    uint64_t end = target->addr + target->length;
+    uint64_t tail = (end - 1) & ~(uint64_t)7;
+    if (!ordered || target->relaxed || tail <= target->addr) {
+        pieces[0] = (struct iovec){(void *)(uintptr_t)target->addr, target->length};
+        return 1;
+    }
+    pieces[0] = (struct iovec){(void *)(uintptr_t)target->addr, tail - target->addr};
+    pieces[1] = (struct iovec){(void *)(uintptr_t)tail, end - tail};
+    return 2;
+}
+
 static int put_through_kernel(struct qp *qp, struct cursor *c, const struct target *target,
                               bool ordered)
 {
     struct iovec local[MAX_SGE], remote[2];
-    uint64_t end = target->addr + target->length;
-    uint64_t tail = (end - 1) & ~(uint64_t)7;
-    unsigned n_local = slice(c, target->length, local), n_remote = 0;
-    if (ordered && tail > target->addr) {
-        remote[n_remote++] = (struct iovec){(void *)(uintptr_t)target->addr, tail - target->addr};
-        remote[n_remote++] = (struct iovec){(void *)(uintptr_t)tail, end - tail};
-    } else {
-        remote[n_remote++] = (struct iovec){(void *)(uintptr_t)target->addr, target->length};
-    }
+    unsigned n_local = slice(c, target->length, local);
+    unsigned n_remote = nic_remote_pieces(target, ordered, remote);
     return through_kernel(qp, local, n_local, remote, n_remote, target->length, true);
 }
 

@@ -174,14 +174,6 @@ static bool take_wire(struct qp *qp, struct work *work)
     return true;
 }
 
-static void complete(struct qp *qp, const struct send_wqe *wqe, uint64_t length, uint64_t due_ns)
-{
-    if ((wqe->flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
-        nic_send_complete(qp, wqe, IBV_WC_SUCCESS, (uint32_t)length, due_ns);
-    nic_sq_done(qp, wqe);
-    qp->reason = WAIT_NONE;
-}
-
 static void fail(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status)
 {
     nic_send_complete(qp, wqe, status, 0, qp->last_due_ns);
@@ -224,7 +216,7 @@ static bool run(struct qp *qp, struct send_wqe *wqe)
     if (door == DOOR_OPEN)
         nic_inbound_unlock(qp->remote);
     if (entered)
-        complete(qp, wqe, length, work.due_ns);
+        nic_request_done(qp, wqe, length, work.due_ns);
     return entered;
 }
 
