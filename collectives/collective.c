@@ -28,8 +28,9 @@ static int run_check(const struct sstar_collective *plan, const void *send, cons
     return 0;
 }
 
-static int start(struct sstar_collective *plan, const void *send, void *recv, size_t count,
-                 enum sstar_type type, enum sstar_op op)
+/* Whether the operation may begin with these arguments. */
+static int start_check(const struct sstar_collective *plan, const void *send, const void *recv,
+                       size_t count, enum sstar_type type, enum sstar_op op)
 {
     struct sstar_world *world = plan->world;
     if (world->failed)
@@ -39,14 +40,20 @@ static int start(struct sstar_collective *plan, const void *send, void *recv, si
                           "%s: one is under way on this plan already; wait for it, or open another "
                           "plan",
                           sstar_operation_name(plan->operation));
+    return plan->operation == SSTAR_BARRIER ? 0 : run_check(plan, send, recv, count, type, op);
+}
+
+static int start(struct sstar_collective *plan, const void *send, void *recv, size_t count,
+                 enum sstar_type type, enum sstar_op op)
+{
+    int err = start_check(plan, send, recv, count, type, op);
+    if (err)
+        return err;
     if (plan->operation == SSTAR_BARRIER) {
         count = 0;
         type = SSTAR_INT64;
         op = SSTAR_SUM;
     }
-    int err = run_check(plan, send, recv, count, type, op);
-    if (err)
-        return err;
     struct schedule_shape shape = plan_shape(plan, count, sstar_type_bytes(type));
     err = execute_begin(plan, &shape, send, recv, type, op);
     if (err)
@@ -106,6 +113,10 @@ int sstar_collective_run(struct sstar_collective *plan, const void *send, void *
                          enum sstar_type type, enum sstar_op op)
 {
     WORLD_TURN(plan->world);
+    if (execute_is_local(plan)) {
+        int err = start_check(plan, send, recv, count, type, op);
+        return err ? err : execute_local(plan, send, recv, count, type, op);
+    }
     int err = start(plan, send, recv, count, type, op);
     return err ? err : plan->run.active ? execute_wait(plan) : result(plan);
 }

@@ -89,6 +89,17 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
 /* Move it on. 1: done, 0: not yet. */
 int execute_advance(struct sstar_collective *plan);
 int execute_wait(struct sstar_collective *plan);
+struct node_job execute_job(const struct sstar_collective *plan, const void *send, void *recv,
+                            size_t count, enum sstar_type type, enum sstar_op op);
+
+/* ---- execute_local.c ---------------------------------------------------------------------------
+ */
+
+/* Begin and wait, for an operation that is one step of the node alone: AllReduce and the barrier
+ * where one node is all. */
+bool execute_is_local(const struct sstar_collective *plan);
+int execute_local(struct sstar_collective *plan, const void *send, void *recv, size_t count,
+                  enum sstar_type type, enum sstar_op op);
 
 /* ---- started.c ---------------------------------------------------------------------------------
  */

@@ -95,6 +95,19 @@ static void come_to_phase(struct sstar_collective *plan)
     }
 }
 
+struct node_job execute_job(const struct sstar_collective *plan, const void *send, void *recv,
+                            size_t count, enum sstar_type type, enum sstar_op op)
+{
+    return (struct node_job){
+        .send = send,
+        .recv = recv,
+        .count = count,
+        .element_bytes = sstar_type_bytes(type),
+        .kernel = plan->kernels->kernels[type].op[op],
+        .signature = (uint32_t)(count * 0x9e3779b1u ^ count >> 32) * 128 + (uint32_t)type * 8 + op,
+    };
+}
+
 int execute_begin(struct sstar_collective *plan, const struct schedule_shape *shape,
                   const void *send, void *recv, enum sstar_type type, enum sstar_op op)
 {
@@ -103,15 +116,7 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
     int err = make_schedule(plan, shape);
     if (err)
         return err;
-    run->job = (struct node_job){
-        .send = send,
-        .recv = recv,
-        .count = shape->count,
-        .element_bytes = bytes,
-        .kernel = plan->kernels->kernels[type].op[op],
-        .signature = (uint32_t)(shape->count * 0x9e3779b1u ^ shape->count >> 32) * 128 +
-                     (uint32_t)type * 8 + op,
-    };
+    run->job = execute_job(plan, send, recv, shape->count, type, op);
     bool reduces = plan->operation != SSTAR_ALL_GATHER && plan->operation != SSTAR_BROADCAST;
     bool has_result = plan->operation != SSTAR_REDUCE || plan->world->rank == plan->root;
     run->divide =
@@ -278,6 +283,8 @@ static int node_step(struct sstar_collective *plan, const struct step *step)
                    &run->job);
     run->in_node_step = true;
     int done = node_advance(&plan->node);
+    run->moved |= plan->node.moved;
+    plan->node.moved = false;
     if (done == 0)
         return waits_for(plan, "its part in the node's collective", node_awaited(&plan->node));
     run->in_node_step = false;
@@ -353,6 +360,7 @@ static int wait_until_done(struct sstar_collective *plan)
             wait_progress(&w);
         w.what = run->what;
         w.peer = run->awaited;
+        w.on_other_cores = run->in_node_step && node_waits_for_other_cores(&plan->node);
         /* What moves may be just what we wait for, so the core is given away only when nothing
          * does. */
         err = events ? events : wait_step(&w);

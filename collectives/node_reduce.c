@@ -8,12 +8,13 @@
  * anew two pieces later, and between those lies a meeting after which all have read it; the job's
  * addresses are published anew only after a meeting to which the others came having read them.
  */
-#include "collectives/node_reduce.h"
+#include "collectives/node_inside.h"
 #include "transport/memory.h"
+#include "transport/wait.h"
 #include "transport/world.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .me = map->local_of[world->rank],
                                .owners = node_map_least(map),
                                .small_bytes = NODE_SMALL_BYTES,
+                               .copy = memcpy,
                                .members = map->members + map->first[mine]};
     node->areas = calloc((size_t)size * 3, sizeof *node->areas);
     node->block = aligned_alloc(64, NODE_BLOCK_BYTES);
@@ -66,24 +68,25 @@ void node_part_close(struct node_part *node)
 /* ---- meeting ------------------------------------------------------------------------------------
  */
 
-/* An act is a function that is called again and again: it goes on from node->stage, and says that
- * it waits (the next call comes when all ranks of the node have come) or is done. */
-enum { WAITS, DONE };
-static const unsigned LAST_STAGE = UINT_MAX;
-
-static int differ(struct node_part *node, int peer)
+int node_differ(struct node_part *node, int peer)
 {
     return world_fail(node->world, -EINVAL,
                       "collectives: ranks %d and %d differ in count, type or operation",
                       node->world->rank, node->members[peer]);
 }
 
-/* Say that we have come, and wait for the others. */
-static int meet(struct node_part *node)
+static void say_core(const struct node_part *node)
 {
+    if (world_crowded(node->world))
+        atomic_store_explicit(&node->area->core, sched_getcpu(), memory_order_relaxed);
+}
+
+int node_meet(struct node_part *node)
+{
+    say_core(node);
     atomic_store_explicit(&node->area->phase, ++node->phase, memory_order_release);
     node->waits = NODE_WAITS_MEET;
-    return WAITS;
+    return NODE_WAITS;
 }
 
 static char *data_of(struct node_slot *slot, size_t bytes)
@@ -91,40 +94,53 @@ static char *data_of(struct node_slot *slot, size_t bytes)
     return bytes <= sizeof slot->line ? slot->line : slot->data;
 }
 
-/* What rank i has put into its slot in this round. */
-static const char *slot_of(const struct node_part *node, int i, size_t bytes)
+const char *node_slot_of(const struct node_part *node, int i, size_t bytes)
 {
     return data_of(&node->areas[i]->slots[node->round & 1], bytes);
 }
 
-/* Put `bytes` of ours into our slot and wait until all have. */
-static int exchange(struct node_part *node, const void *mine, size_t bytes)
+int node_exchange(struct node_part *node, const void *mine, size_t bytes)
 {
     uint32_t round = ++node->round;
     struct node_slot *slot = &node->area->slots[round & 1];
     memcpy(data_of(slot, bytes), mine, bytes);
+    say_core(node);
     atomic_store_explicit(&slot->word, (uint64_t)node->job->signature << 32 | round,
                           memory_order_release);
     node->waits = NODE_WAITS_EXCHANGE;
-    return WAITS;
+    return NODE_WAITS;
+}
+
+static uint64_t word_of(const struct node_part *node, int i)
+{
+    return atomic_load_explicit(&node->areas[i]->slots[node->round & 1].word, memory_order_acquire);
+}
+
+static bool is_here(const struct node_part *node, int i)
+{
+    if (node->waits == NODE_WAITS_EXCHANGE)
+        return (uint32_t)word_of(node, i) == node->round;
+    return node->waits == NODE_WAITS_MEET &&
+           atomic_load_explicit(&node->areas[i]->phase, memory_order_acquire) >= node->phase;
+}
+
+int node_check_words(struct node_part *node)
+{
+    for (int i = 0; i < node->size; i++)
+        if (word_of(node, i) >> 32 != node->job->signature)
+            return node_differ(node, i);
+    return 0;
 }
 
 /* 1: all have come. */
 static int all_are_here(struct node_part *node)
 {
     for (; node->seen < node->size; node->seen++) {
-        struct node_area *area = node->areas[node->seen];
-        if (node->waits == NODE_WAITS_MEET) {
-            if (atomic_load_explicit(&area->phase, memory_order_acquire) < node->phase)
-                return 0;
-            continue;
-        }
-        uint64_t word =
-            atomic_load_explicit(&area->slots[node->round & 1].word, memory_order_acquire);
-        if ((uint32_t)word != node->round)
+        if (!is_here(node, node->seen))
             return 0;
-        if (word >> 32 != node->job->signature)
-            return differ(node, node->seen);
+        if (node->waits == NODE_WAITS_EXCHANGE &&
+            word_of(node, node->seen) >> 32 != node->job->signature)
+            return node_differ(node, node->seen);
     }
     node->waits = NODE_WAITS_NOT;
     node->seen = 0;
@@ -143,7 +159,7 @@ static int publish(struct node_part *node)
     area->send_is_shared = memory_peer(world, world->rank, area->send, bytes) != NULL;
     area->recv_is_shared = memory_peer(world, world->rank, area->recv, bytes) != NULL;
     area->signature = job->signature;
-    return meet(node);
+    return node_meet(node);
 }
 
 /* and learn which of the others' we can reach. */
@@ -155,7 +171,7 @@ static int learn(struct node_part *node)
     for (int i = 0; i < node->size; i++) {
         const struct node_area *their = node->areas[i];
         if (their->signature != node->job->signature)
-            return differ(node, i);
+            return node_differ(node, i);
         node->inputs_shared &= their->send_is_shared != 0;
         node->outputs_shared &= their->recv_is_shared != 0;
         node->owners_shared &= i >= node->owners || their->recv_is_shared != 0;
@@ -180,8 +196,8 @@ static int learn(struct node_part *node)
 
 /* Part [at, at + count) of all inputs, each from its own start, into `to`, which may be one of
  * them. */
-static void reduce_inputs(struct node_part *node, const struct node_job *job,
-                          const char *const *inputs, size_t at, size_t count, char *to)
+void node_reduce_inputs(struct node_part *node, const struct node_job *job,
+                        const char *const *inputs, size_t at, size_t count, char *to)
 {
     size_t bytes = job->element_bytes;
     at *= bytes;
@@ -208,19 +224,14 @@ static void slice_of(const struct node_part *node, const struct node_job *job, i
     hierarchy_slice(node->owners, job->count, j, offset, count);
 }
 
-/* Our slice of inputs that can be read where they lie, a block at a time; with `everywhere` also
- * into the results of the others while the block is in the cache. */
-static void reduce_shared(struct node_part *node, const struct node_job *job, bool everywhere)
+/* Our slice of inputs that can be read where they lie, a block at a time. */
+static void reduce_shared(struct node_part *node, const struct node_job *job)
 {
     size_t offset, count, bytes = job->element_bytes, block = NODE_BLOCK_BYTES / bytes;
     slice_of(node, job, node->me, &offset, &count);
     for (size_t done = 0; done < count; done += block) {
         size_t at = offset + done, n = count - done < block ? count - done : block;
-        char *to = (char *)job->recv + at * bytes;
-        reduce_inputs(node, job, node->inputs, at, n, to);
-        for (int i = 0; everywhere && i < node->size; i++)
-            if (i != node->me)
-                memcpy(node->outputs[i] + at * bytes, to, n * bytes);
+        node_reduce_inputs(node, job, node->inputs, at, n, (char *)job->recv + at * bytes);
     }
 }
 
@@ -259,7 +270,7 @@ static int stage_inputs(struct node_part *node, size_t piece)
         memcpy(node->area->staging[node->half] + (size_t)j * most * bytes,
                (const char *)job->send + at * bytes, n * bytes);
     }
-    return meet(node);
+    return node_meet(node);
 }
 
 static void reduce_staged(struct node_part *node, size_t piece)
@@ -271,8 +282,8 @@ static void reduce_staged(struct node_part *node, size_t piece)
         node->inputs[i] = node->areas[i]->staging[node->half] + (size_t)node->me * most * bytes;
     size_t block = NODE_BLOCK_BYTES / bytes;
     for (size_t done = 0; done < n; done += block)
-        reduce_inputs(node, job, node->inputs, done, n - done < block ? n - done : block,
-                      (char *)job->recv + (at + done) * bytes);
+        node_reduce_inputs(node, job, node->inputs, done, n - done < block ? n - done : block,
+                           (char *)job->recv + (at + done) * bytes);
 }
 
 static void reduce_small(struct node_part *node)
@@ -281,8 +292,8 @@ static void reduce_small(struct node_part *node)
     size_t bytes = job->element_bytes, offset, count;
     slice_of(node, job, node->me, &offset, &count);
     for (int i = 0; i < node->size; i++)
-        node->inputs[i] = slot_of(node, i, job->count * bytes);
-    reduce_inputs(node, job, node->inputs, offset, count, (char *)job->recv + offset * bytes);
+        node->inputs[i] = node_slot_of(node, i, job->count * bytes);
+    node_reduce_inputs(node, job, node->inputs, offset, count, (char *)job->recv + offset * bytes);
 }
 
 /* Stage 0 goes to the others, stage 1 sees where their inputs are, later ones each do a piece. */
@@ -291,11 +302,11 @@ static int reduce_scatter(struct node_part *node)
     const struct node_job *job = node->job;
     unsigned stage = node->stage++;
     if (stage == 0)
-        return is_small(node, job) ? exchange(node, job->send, job->count * job->element_bytes)
+        return is_small(node, job) ? node_exchange(node, job->send, job->count * job->element_bytes)
                                    : publish(node);
     if (is_small(node, job)) {
         reduce_small(node);
-        return DONE;
+        return NODE_DONE;
     }
     if (stage == 1) {
         int err = learn(node);
@@ -303,17 +314,13 @@ static int reduce_scatter(struct node_part *node)
             return err;
         if (!node->inputs_shared)
             return stage_inputs(node, 0);
-        bool everywhere = node->act == NODE_ALL_REDUCE && node->outputs_shared;
-        reduce_shared(node, job, everywhere);
-        if (!everywhere)
-            return DONE;
-        node->stage = LAST_STAGE;
-        return meet(node);
+        reduce_shared(node, job);
+        return NODE_DONE;
     }
     size_t piece = stage - 2;
     reduce_staged(node, piece);
     return piece + 1 < pieces_of(node, job, most_of(node, false)) ? stage_inputs(node, piece + 1)
-                                                                  : DONE;
+                                                                  : NODE_DONE;
 }
 
 /* ---- gathering ----------------------------------------------------------------------------------
@@ -326,7 +333,7 @@ static void gather_small(struct node_part *node)
     for (int j = 0; j < node->owners; j++) {
         slice_of(node, job, j, &offset, &count);
         if (j != node->me)
-            memcpy((char *)job->recv + offset * bytes, slot_of(node, j, count * bytes),
+            memcpy((char *)job->recv + offset * bytes, node_slot_of(node, j, count * bytes),
                    count * bytes);
     }
 }
@@ -351,7 +358,7 @@ static int stage_slice(struct node_part *node, size_t piece)
     size_t n = piece_of(node, job, node->me, piece, most_of(node, true), &at);
     node->half = node->pieces++ & 1;
     memcpy(node->area->staging[node->half], (char *)job->recv + at * bytes, n * bytes);
-    return meet(node);
+    return node_meet(node);
 }
 
 static void gather_staged(struct node_part *node, size_t piece)
@@ -373,55 +380,19 @@ static int all_gather(struct node_part *node)
     if (is_small(node, job)) {
         slice_of(node, job, node->me, &offset, &count);
         if (stage == 0)
-            return exchange(node, (char *)job->recv + offset * bytes, count * bytes);
+            return node_exchange(node, (char *)job->recv + offset * bytes, count * bytes);
         gather_small(node);
-        return DONE;
+        return NODE_DONE;
     }
     if (node->owners_shared) {
         if (stage == 1)
             gather_shared(node);
-        return stage < 2 ? meet(node) : DONE; /* the slices are whole; all have read */
+        return stage < 2 ? node_meet(node) : NODE_DONE; /* the slices are whole; all have read */
     }
     if (stage == 0)
         return stage_slice(node, 0);
     gather_staged(node, stage - 1);
-    return stage < pieces_of(node, job, most_of(node, true)) ? stage_slice(node, stage) : DONE;
-}
-
-/* ---- one node is all ----------------------------------------------------------------------------
- */
-
-/* Everybody reduces everything: one exchange, no second. */
-static void reduce_all_small(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->count * job->element_bytes;
-    job->kernel(job->recv, slot_of(node, 0, bytes), slot_of(node, 1, bytes), job->count);
-    for (int i = 2; i < node->size; i++)
-        job->kernel(job->recv, job->recv, slot_of(node, i, bytes), job->count);
-}
-
-static int all_reduce(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    if (node->size == 1) {
-        memmove(job->recv, job->send, job->count * job->element_bytes);
-        return DONE;
-    }
-    if (node->gathering)
-        return all_gather(node);
-    if (node->stage == 1 && is_small(node, job)) {
-        reduce_all_small(node);
-        return DONE;
-    }
-    if (node->stage == LAST_STAGE)
-        return DONE;
-    int next = reduce_scatter(node);
-    if (next != DONE)
-        return next;
-    node->gathering = true;
-    node->stage = 0;
-    return all_gather(node);
+    return stage < pieces_of(node, job, most_of(node, true)) ? stage_slice(node, stage) : NODE_DONE;
 }
 
 /* ---- acts ---------------------------------------------------------------------------------------
@@ -432,7 +403,8 @@ void node_begin(struct node_part *node, enum node_act act, const struct node_job
     node->job = job;
     node->act = act;
     node->stage = 0;
-    node->gathering = false;
+    node->filled = node->known = node->taken = 0;
+    node->moved = false;
 }
 
 static int act_on(struct node_part *node)
@@ -443,11 +415,11 @@ static int act_on(struct node_part *node)
     case NODE_ALL_GATHER:
         return all_gather(node);
     case NODE_ALL_REDUCE:
-        return all_reduce(node);
+        return node_all_reduce(node);
     case NODE_MEET:
-        return node->stage++ ? DONE : meet(node);
+        return node->stage++ ? NODE_DONE : node_meet(node);
     }
-    return DONE;
+    return NODE_DONE;
 }
 
 int node_advance(struct node_part *node)
@@ -461,12 +433,25 @@ int node_advance(struct node_part *node)
                 return here;
         }
         int next = act_on(node);
-        if (next != WAITS)
-            return next == DONE ? 1 : next;
+        if (next == NODE_STALLS)
+            return 0;
+        if (next != NODE_WAITS)
+            return next == NODE_DONE ? 1 : next;
     }
 }
 
 int node_awaited(const struct node_part *node)
 {
     return node->members[node->seen < node->size ? node->seen : 0];
+}
+
+bool node_waits_for_other_cores(const struct node_part *node)
+{
+    int core = atomic_load_explicit(&node->area->core, memory_order_relaxed);
+    for (int i = node->seen; i < node->size; i++)
+        if (i != node->me &&
+            atomic_load_explicit(&node->areas[i]->core, memory_order_relaxed) == core &&
+            !is_here(node, i))
+            return false;
+    return true;
 }

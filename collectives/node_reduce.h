@@ -20,6 +20,8 @@ enum {
     NODE_SLOT_BYTES = 16 * 1024,     /* and where ranks share cores: fewer meetings count more */
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
+    NODE_CELL_BYTES = 2048, /* two ranks give each other larger vectors in cells (node_cells.c), */
+    NODE_CELLS = 128,       /* of which so many are under way: they stay in the L2 cache */
 };
 
 /* Two slots take turns: when the others are seen in round r + 1 they have done with round r. What
@@ -29,11 +31,17 @@ struct node_slot {
     char line[56];
     char data[NODE_SLOT_BYTES];
 };
+struct node_word {
+    alignas(64) _Atomic uint64_t word; /* signature << 32 | number of the cell that is full */
+};
 struct node_area {
     alignas(64) _Atomic uint64_t phase; /* how many meetings of the node this rank has come to */
-    uint64_t send, recv;                /* the job's memory, in the address space of the rank */
+    _Atomic int core;                   /* on which it ran when it came */
+    alignas(64) uint64_t send, recv;    /* the job's memory, in the address space of the rank */
     uint32_t send_is_shared, recv_is_shared, signature;
     struct node_slot slots[2];
+    struct node_word words[NODE_CELLS];
+    alignas(64) char cells[NODE_CELLS][NODE_CELL_BYTES];
     alignas(64) char staging[2][NODE_STAGING_BYTES];
 };
 
@@ -62,11 +70,17 @@ struct node_part {
     uint32_t round;
     uint64_t phase, pieces;
     char *block; /* [NODE_BLOCK_BYTES] */
+    /* memcpy, called: of a count that it knows to be small the compiler makes a string instruction,
+     * which takes long to begin. */
+    void *(*copy)(void *, const void *, size_t);
     /* The act under way. */
     const struct node_job *job;
     enum node_act act;
-    bool gathering; /* the second half of NODE_ALL_REDUCE */
     unsigned stage;
+    bool moved;     /* something has, since whoever waits has asked */
+    uint64_t cells; /* that each rank gave before this act */
+    size_t filled, known,
+        taken; /* of this act: ours; theirs that are full for all we know; taken */
     enum { NODE_WAITS_NOT, NODE_WAITS_MEET, NODE_WAITS_EXCHANGE } waits;
     int seen;      /* ranks 0 .. seen - 1 of the node have come */
     unsigned half; /* of the staging part, of the piece under way */
@@ -84,5 +98,8 @@ void node_begin(struct node_part *node, enum node_act act, const struct node_job
 int node_advance(struct node_part *node);
 /* A rank of the world that has not come yet. */
 int node_awaited(const struct node_part *node);
+/* Whether none of those that it waits for was last seen on our core: then giving it away would not
+ * help them. */
+bool node_waits_for_other_cores(const struct node_part *node);
 
 #endif

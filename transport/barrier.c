@@ -1,25 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The fast barrier. Inside a node each rank counts up in a word of its own memory; the first rank
- * of the node waits for all, meets the first ranks of the other nodes in ceil(log2 nodes) rounds of
- * the dissemination barrier (Hensgen, Finkel, Manber 1988), and counts up in its own word to let
- * the node go.
+ * The fast barrier. Inside a node each rank counts up in a word of its own memory. Where one node
+ * is all, each looks at the words of all. Else the first rank of the node waits for all, meets the
+ * first ranks of the other nodes in ceil(log2 nodes) rounds of the dissemination barrier (Hensgen,
+ * Finkel, Manber 1988), and counts up in its own word to let the node go.
+ *
+ * Each also says on which core it came. Whoever waits for none that shares its core spins, even
+ * with more ranks than cores: so the last to come on a core goes on at once, and the others of that
+ * core each cost one switch, which is the least possible.
  */
 #include "transport/barrier.h"
-#include "transport/turn.h"
+#include "transport/fetch.h"
 #include "transport/link.h"
 #include "transport/links.h"
 #include "transport/memory.h"
+#include "transport/turn.h"
 #include "transport/wait.h"
 #include "transport/world.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+/* With a core for each rank a line comes within so many looks. */
+enum { LOOKS_BEFORE_WAIT = 64 };
+
 struct barrier_words {
-    alignas(64) _Atomic uint64_t arrived; /* barriers that this rank has come to */
-    alignas(64) _Atomic uint64_t passed;  /* barriers that the node may leave; first rank only */
+    struct {
+        alignas(64) _Atomic uint64_t arrived; /* barriers that this rank has come to */
+        _Atomic int core;                     /* on which it ran then */
+    } turns[2];                               /* of odd and of even barriers */
+    alignas(64) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
 };
 
 struct barrier {
@@ -120,10 +132,60 @@ void barrier_close(struct sstar_world *world)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-static int word_wait(struct sstar_world *world, _Atomic uint64_t *word, uint64_t count, int peer)
+static bool has_come(const struct barrier *barrier, int i, uint64_t count)
 {
-    struct waiter w = wait_begin(world, "the barrier", peer, count);
-    while (atomic_load_explicit(word, memory_order_acquire) < count) {
+    return atomic_load_explicit(&barrier->node[i]->turns[count & 1].arrived,
+                                memory_order_acquire) >= count;
+}
+
+static void come(struct barrier *barrier, uint64_t count, bool crowded)
+{
+    if (crowded)
+        atomic_store_explicit(&barrier->mine->turns[count & 1].core, sched_getcpu(),
+                              memory_order_relaxed);
+    atomic_store_explicit(&barrier->mine->turns[count & 1].arrived, count, memory_order_release);
+}
+
+/* None that is missing was last on our core. */
+static bool missing_are_elsewhere(const struct barrier *barrier, uint64_t count)
+{
+    int core = atomic_load_explicit(&barrier->mine->turns[count & 1].core, memory_order_relaxed);
+    for (int i = 0; i < barrier->node_size; i++)
+        if (atomic_load_explicit(&barrier->node[i]->turns[count & 1].core, memory_order_relaxed) ==
+                core &&
+            !has_come(barrier, i, count))
+            return false;
+    return true;
+}
+
+/* Until rank i of the node has come. */
+static int wait_for(struct sstar_world *world, const struct barrier *barrier, int i)
+{
+    uint64_t count = barrier->count;
+    const bool crowded = world_crowded(world);
+    for (int look = 0; look < LOOKS_BEFORE_WAIT && !crowded; look++) {
+        if (has_come(barrier, i, count))
+            return 0;
+        cpu_relax();
+    }
+    int my_node = sstar_node_of(world, world->rank);
+    struct waiter w = wait_begin(world, "the barrier", sstar_rank_at(world, my_node, i), count);
+    while (!has_come(barrier, i, count)) {
+        int events = links_progress_all(world);
+        w.on_other_cores = crowded && missing_are_elsewhere(barrier, count);
+        int err = events < 0 ? events : wait_step(&w);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+/* Until the first rank lets the node go. */
+static int wait_to_pass(struct sstar_world *world, const struct barrier *barrier)
+{
+    int first = first_rank(world, sstar_node_of(world, world->rank));
+    struct waiter w = wait_begin(world, "the barrier", first, barrier->count);
+    while (atomic_load_explicit(&barrier->node[0]->passed, memory_order_acquire) < barrier->count) {
         int events = links_progress_all(world);
         int err = events < 0 ? events : wait_step(&w);
         if (err < 0)
@@ -186,16 +248,18 @@ int sstar_fast_barrier(struct sstar_world *world)
         return err;
     struct barrier *barrier = world->barrier;
     uint64_t count = ++barrier->count;
-    int my_node = sstar_node_of(world, world->rank);
-    if (sstar_local_rank_of(world, world->rank) > 0) {
-        atomic_store_explicit(&barrier->mine->arrived, count, memory_order_release);
-        return word_wait(world, &barrier->node[0]->passed, count, first_rank(world, my_node));
-    }
-    for (int i = 1; i < barrier->node_size && !err; i++)
-        err = word_wait(world, &barrier->node[i]->arrived, count, sstar_rank_at(world, my_node, i));
-    if (!err)
+    bool first = sstar_local_rank_of(world, world->rank) == 0;
+    come(barrier, count, world_crowded(world));
+    if (!first && world->node_count > 1)
+        return wait_to_pass(world, barrier);
+    for (int i = 0; i < barrier->node_size && !err; i++)
+        err = wait_for(world, barrier, i);
+    /* The line that we write next time others have read last: have it back by then. */
+    fetch_to_write(&barrier->mine->turns[(count + 1) & 1]);
+    if (!err && world->node_count > 1) {
         err = nodes_meet(world, barrier);
-    if (!err)
-        atomic_store_explicit(&barrier->mine->passed, count, memory_order_release);
+        if (!err)
+            atomic_store_explicit(&barrier->mine->passed, count, memory_order_release);
+    }
     return err;
 }

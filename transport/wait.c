@@ -27,17 +27,6 @@ static const uint64_t short_nap_ns = 200 * 1000 * 1000;
 static const uint64_t warn_ns = 5ull * 1000 * 1000 * 1000;
 static const uint64_t stopped_ns = 1000 * 1000 * 1000; /* a longer gap was not our waiting */
 
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield" ::: "memory");
-#else
-    __asm__ __volatile__("" ::: "memory");
-#endif
-}
-
 /* Whether a process of this host is stopped by a signal or a debugger. */
 static bool process_stopped(pid_t pid)
 {
@@ -121,7 +110,7 @@ int wait_step(struct waiter *w)
     uint32_t steps = ++w->steps;
     if (world->started && world->move_started(world) > 0)
         return world->failed;
-    bool crowded = world_crowded(world);
+    bool crowded = world_crowded(world) && !w->on_other_cores;
     bool spinning = !crowded && (w->started_ns == 0 || w->looked_ns - w->started_ns < spin_ns);
     if (steps % (spinning ? LOOK_STEPS : YIELDS_PER_LOOK) != 0) {
         if (spinning)

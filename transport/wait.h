@@ -18,7 +18,7 @@
 #ifndef SSTAR_TRANSPORT_WAIT_H
 #define SSTAR_TRANSPORT_WAIT_H
 
-#include "transport/transport.h"
+#include "transport/world.h"
 #include <time.h>
 
 static inline uint64_t clock_ns(void)
@@ -26,6 +26,18 @@ static inline uint64_t clock_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Between two looks at a word that another core is to write. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#else
+    __asm__ __volatile__("" ::: "memory");
+#endif
 }
 
 struct waiter {
@@ -37,6 +49,8 @@ struct waiter {
     uint64_t looked_ns;               /* the last one: a long gap since is not the others' fault */
     uint32_t steps;
     bool warned;
+    bool on_other_cores; /* what we wait for, as far as is known: spin even where ranks share cores
+                          */
 };
 
 static inline struct waiter wait_begin(struct sstar_world *world, const char *what, int peer,

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the node's part share: node_reduce.c, node_all.c, node_cells.c, node_pieces.c.
+ */
+#ifndef SSTAR_COLLECTIVES_NODE_INSIDE_H
+#define SSTAR_COLLECTIVES_NODE_INSIDE_H
+
+#include "collectives/node_reduce.h"
+
+/* An act is a function that is called again and again: it goes on from node->stage, and says that
+ * it waits (the next call comes when all ranks of the node have come), that it stalls (something
+ * of its own is missing; it is called whenever somebody looks) or is done; or a negative errno. */
+enum { NODE_WAITS, NODE_STALLS, NODE_DONE };
+
+/* Say that we have come, and wait for the others. */
+int node_meet(struct node_part *node);
+/* Put `bytes` of ours into our slot and wait until all have. */
+int node_exchange(struct node_part *node, const void *mine, size_t bytes);
+/* What rank i has put into its slot in this round. */
+const char *node_slot_of(const struct node_part *node, int i, size_t bytes);
+/* The failure that another rank gives other arguments; and whether it does, after a meeting. */
+int node_differ(struct node_part *node, int peer);
+int node_check_words(struct node_part *node);
+
+/* Part [at, at + count) of all inputs, each from its own start, into `to`, which may be one of
+ * them. */
+void node_reduce_inputs(struct node_part *node, const struct node_job *job,
+                        const char *const *inputs, size_t at, size_t count, char *to);
+
+/* The act of AllReduce where one node is all, in node_all.c; and two of its ways through copies: */
+int node_all_reduce(struct node_part *node);
+int node_all_by_cells(struct node_part *node);
+int node_all_by_pieces(struct node_part *node);
+
+/* Whether the vector is so long that its result would only drive out of the caches what is needed
+ * sooner; then node_copy_out, else memcpy, goes past them. */
+enum { NODE_STREAM_BYTES = 4 << 20 };
+static inline bool node_streams(const struct node_job *job)
+{
+    return job->count * job->element_bytes >= NODE_STREAM_BYTES;
+}
+void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes);
+
+#endif
