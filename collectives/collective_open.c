@@ -15,7 +15,8 @@ struct hello {
     uint64_t area;
     uint32_t operation, algorithm, queue_pairs, slice_bytes;
     int32_t root;
-    uint32_t crowded; /* more ranks than cores here */
+    uint32_t cores;   /* that we may run on, */
+    uint32_t crowded; /* fewer than there are ranks here */
     int32_t status;
 };
 
@@ -149,6 +150,7 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                          .queue_pairs = attr->queue_pairs,
                          .slice_bytes = attr->slice_bytes,
                          .root = attr->root,
+                         .cores = (uint32_t)world->cores,
                          .crowded = world_crowded(world),
                          .status = status};
     size_t size = (size_t)world->size;
@@ -156,12 +158,14 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
     if (!all)
         return report_set(&world->report, -ENOMEM, "collectives: out of memory");
     uint64_t *areas = (uint64_t *)(all + size);
+    uint32_t cores = UINT32_MAX;
+    bool crowded = false;
     int err = sstar_allgather(world, &mine, sizeof mine, all);
     for (int rank = 0; !err && !status && rank < world->size; rank++) {
         const struct hello *it = &all[rank];
         areas[rank] = it->area;
-        if (it->crowded)
-            plan->node.small_bytes = NODE_SLOT_BYTES;
+        cores = it->cores < cores ? it->cores : cores;
+        crowded |= it->crowded != 0;
         if (it->status)
             err = report_set(&world->report, it->status, "%s: rank %d could not open: %s",
                              sstar_operation_name(attr->operation), rank, strerror(-it->status));
@@ -170,6 +174,8 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                              "collectives: ranks %d and %d ask for different plans", world->rank,
                              rank);
     }
+    if (crowded)
+        node_part_crowd(&plan->node, (int)cores);
     if (!err && !status)
         err = node_part_meet(&plan->node, areas);
     free(all);

@@ -8,6 +8,7 @@
  *                where they lie into all results (two-shot). 2 S read and 2 S written by two ranks
  *     cells      two ranks, any memory (node_cells.c)
  *     pieces     more ranks, any memory (node_pieces.c)
+ *     groups     more ranks than cores, any memory (node_groups.c)
  *
  * Larger vectors begin with an exchange of where they lie. A rank whose own memory is not shared
  * knows the way without waiting for the others.
@@ -115,6 +116,23 @@ static int learn(struct node_part *node)
     return 1;
 }
 
+/* In the order of node_groups.c, so that bits do not depend on where the vectors lie. */
+static void reduce_by_groups(struct node_part *node, size_t at, size_t count, char *to)
+{
+    const struct node_job *job = node->job;
+    at *= job->element_bytes;
+    for (int g = 0; g < node->groups; g++) {
+        const char *sum = node->inputs[g] + at;
+        char *own = g ? node->block + NODE_BLOCK_BYTES : node->block;
+        for (int i = g + node->groups; i < node->size; i += node->groups) {
+            job->kernel(own, sum, node->inputs[i] + at, count);
+            sum = own;
+        }
+        if (g)
+            job->kernel(g == node->groups - 1 ? to : node->block, node->block, sum, count);
+    }
+}
+
 /* Our slice into the results of all, a block at a time. */
 static void reduce_shared(struct node_part *node)
 {
@@ -126,7 +144,10 @@ static void reduce_shared(struct node_part *node)
         size_t at = offset + done, n = count - done < block ? count - done : block;
         char *own = node->outputs[node->me] + at * bytes;
         char *to = stream ? node->block : own;
-        node_reduce_inputs(node, job, node->inputs, at, n, to);
+        if (node->groups == node->size)
+            node_reduce_inputs(node, job, node->inputs, at, n, to);
+        else
+            reduce_by_groups(node, at, n, to);
         for (int i = 0; i < node->size; i++)
             if (node->outputs[i] + at * bytes != to)
                 node_copy_out(job, node->outputs[i] + at * bytes, to, n * bytes);
@@ -175,7 +196,9 @@ static int begin(struct node_part *node)
 
 static int copies(struct node_part *node)
 {
-    return node->size == 2 ? node_all_by_cells(node) : node_all_by_pieces(node);
+    return node->size == 2              ? node_all_by_cells(node)
+           : node->groups == node->size ? node_all_by_pieces(node)
+                                        : node_all_by_groups(node);
 }
 
 static int act(struct node_part *node)

@@ -26,10 +26,11 @@ int node_check_words(struct node_part *node);
 void node_reduce_inputs(struct node_part *node, const struct node_job *job,
                         const char *const *inputs, size_t at, size_t count, char *to);
 
-/* The act of AllReduce where one node is all, in node_all.c; and two of its ways through copies: */
+/* The act of AllReduce where one node is all, in node_all.c; and its ways through copies: */
 int node_all_reduce(struct node_part *node);
 int node_all_by_cells(struct node_part *node);
 int node_all_by_pieces(struct node_part *node);
+int node_all_by_groups(struct node_part *node);
 
 /* Whether the vector is so long that its result would only drive out of the caches what is needed
  * sooner; then node_copy_out, else memcpy, goes past them. */

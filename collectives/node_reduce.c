@@ -26,10 +26,11 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .me = map->local_of[world->rank],
                                .owners = node_map_least(map),
                                .small_bytes = NODE_SMALL_BYTES,
+                               .groups = size,
                                .copy = memcpy,
                                .members = map->members + map->first[mine]};
     node->areas = calloc((size_t)size * 3, sizeof *node->areas);
-    node->block = aligned_alloc(64, NODE_BLOCK_BYTES);
+    node->block = aligned_alloc(64, (size_t)2 * NODE_BLOCK_BYTES);
     if (!node->areas || !node->block)
         return report_set(&world->report, -ENOMEM, "collectives: out of memory");
     node->inputs = (const char **)(node->areas + size);
@@ -54,6 +55,13 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
         }
     }
     return 0;
+}
+
+void node_part_crowd(struct node_part *node, int cores)
+{
+    node->small_bytes = NODE_CROWDED_BYTES;
+    if (cores > 1 && cores < node->size && node->size % cores == 0)
+        node->groups = cores;
 }
 
 void node_part_close(struct node_part *node)

@@ -17,7 +17,8 @@
 
 enum {
     NODE_SMALL_BYTES = 512,          /* longest vector that goes through the slots, */
-    NODE_SLOT_BYTES = 16 * 1024,     /* and where ranks share cores: fewer meetings count more */
+    NODE_CROWDED_BYTES = 4 * 1024,   /* and where ranks share cores: fewer meetings count more; */
+    NODE_SLOT_BYTES = 16 * 1024,     /* at most */
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
     NODE_CELL_BYTES = 2048, /* two ranks give each other larger vectors in cells (node_cells.c), */
@@ -66,10 +67,11 @@ struct node_part {
     const char **inputs;      /* [size] of the job under way, where they can be read */
     char **outputs;
     bool inputs_shared, owners_shared, outputs_shared;
+    int groups;         /* of ranks that share a core (node_groups.c); the same on all ranks */
     size_t small_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;
     uint64_t phase, pieces;
-    char *block; /* [NODE_BLOCK_BYTES] */
+    char *block; /* [2][NODE_BLOCK_BYTES] */
     /* memcpy, called: of a count that it knows to be small the compiler makes a string instruction,
      * which takes long to begin. */
     void *(*copy)(void *, const void *, size_t);
@@ -90,6 +92,8 @@ struct node_part {
  * the world. */
 int node_part_open(struct node_part *node, struct sstar_world *world, const struct node_map *map);
 int node_part_meet(struct node_part *node, const uint64_t *addresses);
+/* Some rank of the world shares its core; hosts have at least so many cores. */
+void node_part_crowd(struct node_part *node, int cores);
 void node_part_close(struct node_part *node);
 
 /* Begin an act; then 1: done, 0: it waits for others (node_awaited), or a negative errno. The job
