@@ -8,7 +8,7 @@
  * It fetches lines with the intent to write, some cells ahead, so that a line goes from core to
  * core once for each line of data, and nobody asks whether a cell is free: who has read it owns it.
  *
- * A cell is full when its word says so; the words are fetched some cells ahead too, for each would
+ * Cells are full when a word says so; the words are fetched some cells ahead too, for each would
  * be one more line to wait for. (One word for all, counting, goes to and fro instead.)
  */
 #include "collectives/node_inside.h"
@@ -16,22 +16,35 @@
 
 #include <string.h>
 
-enum { LINE_BYTES = 64, FETCH_AHEAD = 2, WORDS_AHEAD = 4 /* cells */ };
+enum {
+    LINE_BYTES = 64,
+    SHORT_BYTES = 2048,
+    LONG_BYTES = NODE_FEW_CELLS * NODE_CELL_BYTES,
+    FETCH_AHEAD = 3, /* cells */
+    WORDS_AHEAD = 3, /* words */
+};
 
-/* In whose area the cell with this number lies that rank `of` fills. */
-static struct node_area *area_of(const struct node_part *node, int of, uint64_t number)
+/* The cells that take turns. Short vectors have few of their own, which stay in the L1 cache. */
+struct ring {
+    uint64_t first, cells;
+};
+static struct ring ring_of(const struct node_part *node)
 {
-    return node->areas[(of ^ (int)(number / NODE_CELLS)) & 1];
+    return node->long_ring ? (struct ring){NODE_FEW_CELLS, NODE_CELLS}
+                           : (struct ring){0, NODE_FEW_CELLS};
 }
 
-static char *cell_of(const struct node_part *node, int of, uint64_t number)
+/* Where the cell with this number lies that rank `of` fills. */
+struct place {
+    char *data;
+    _Atomic uint64_t *word;
+};
+static struct place place_of(const struct node_part *node, int of, uint64_t number)
 {
-    return area_of(node, of, number)->cells[number % NODE_CELLS];
-}
-
-static _Atomic uint64_t *word_of(const struct node_part *node, int of, uint64_t number)
-{
-    return &area_of(node, of, number)->words[number % NODE_CELLS].word;
+    struct ring ring = ring_of(node);
+    struct node_area *area = node->areas[(of ^ (int)(number / ring.cells)) & 1];
+    uint64_t at = ring.first + number % ring.cells;
+    return (struct place){area->cells[at], &area->words[at].word};
 }
 
 static uint64_t full(const struct node_part *node, uint64_t number)
@@ -45,14 +58,40 @@ static size_t bytes_of(size_t total, size_t i)
     return left < NODE_CELL_BYTES ? left : NODE_CELL_BYTES;
 }
 
-static void fill(struct node_part *node, size_t total)
+/* All cells of a short vector have one word, that of the last of them; else each has its own. */
+static size_t end_of_group(size_t total, size_t n, size_t i)
+{
+    return total <= SHORT_BYTES ? n : i + 1;
+}
+
+static void fill(struct node_part *node, size_t total, size_t n)
 {
     size_t i = node->filled++;
-    uint64_t number = node->cells + i;
-    node->copy(cell_of(node, node->me, number), (const char *)node->job->send + i * NODE_CELL_BYTES,
-               bytes_of(total, i));
-    atomic_store_explicit(word_of(node, node->me, number), full(node, number),
-                          memory_order_release);
+    uint64_t number = node->cells[node->long_ring] + i;
+    node->copy(place_of(node, node->me, number).data,
+               (const char *)node->job->send + i * NODE_CELL_BYTES, bytes_of(total, i));
+    if (end_of_group(total, n, i) == i + 1)
+        atomic_store_explicit(place_of(node, node->me, number).word, full(node, number),
+                              memory_order_release);
+}
+
+static void fetch_cell(const struct node_part *node, uint64_t number, size_t bytes)
+{
+    const char *cell = place_of(node, 1 - node->me, number).data;
+    for (size_t at = 0; at < bytes; at += LINE_BYTES)
+        fetch_to_write(cell + at);
+}
+
+/* The words after this one; when we had to wait, of all that will soon be asked for.
+ */
+static void fetch_words(const struct node_part *node, size_t total, size_t n, size_t last)
+{
+    bool waited = node->known == node->taken;
+    for (int i = 1; i <= WORDS_AHEAD && last + 1 < n; i++) {
+        last = end_of_group(total, n, last + 1) - 1;
+        if (waited || i == WORDS_AHEAD)
+            fetch_to_write(place_of(node, 1 - node->me, node->cells[node->long_ring] + last).word);
+    }
 }
 
 /* Fetch what the other has filled, some cells ahead. */
@@ -60,16 +99,16 @@ static int look(struct node_part *node, size_t total, size_t n)
 {
     int other = 1 - node->me;
     while (node->known < n && node->known <= node->taken + FETCH_AHEAD) {
-        uint64_t number = node->cells + node->known, due = full(node, number);
-        uint64_t word = atomic_load_explicit(word_of(node, other, number), memory_order_acquire);
+        size_t end = end_of_group(total, n, node->known);
+        uint64_t number = node->cells[node->long_ring] + end - 1, due = full(node, number);
+        uint64_t word =
+            atomic_load_explicit(place_of(node, other, number).word, memory_order_acquire);
         if (word != due)
             return (uint32_t)word == (uint32_t)due ? node_differ(node, other) : 0;
-        const char *cell = cell_of(node, other, number);
-        if (node->known + WORDS_AHEAD < n)
-            fetch_to_write(word_of(node, other, number + WORDS_AHEAD));
-        for (size_t at = 0, bytes = bytes_of(total, node->known); at < bytes; at += LINE_BYTES)
-            fetch_to_write(cell + at);
-        node->known++;
+        fetch_words(node, total, n, end - 1);
+        for (; node->known < end; node->known++)
+            fetch_cell(node, node->cells[node->long_ring] + node->known,
+                       bytes_of(total, node->known));
     }
     return 0;
 }
@@ -78,7 +117,7 @@ static void take(struct node_part *node, size_t total)
 {
     const struct node_job *job = node->job;
     size_t i = node->taken++, bytes = bytes_of(total, i), count = bytes / job->element_bytes;
-    const char *theirs = cell_of(node, 1 - node->me, node->cells + i);
+    const char *theirs = place_of(node, 1 - node->me, node->cells[node->long_ring] + i).data;
     const char *ours = (const char *)job->send + i * NODE_CELL_BYTES;
     char *result = (char *)job->recv + i * NODE_CELL_BYTES;
     char *to = node_streams(job) ? node->block : result;
@@ -94,8 +133,9 @@ int node_all_by_cells(struct node_part *node)
 {
     size_t total = node->job->count * node->job->element_bytes;
     size_t n = (total + NODE_CELL_BYTES - 1) / NODE_CELL_BYTES;
-    while (node->filled < n && node->filled < node->taken + NODE_CELLS)
-        fill(node, total);
+    node->long_ring = total > LONG_BYTES;
+    while (node->filled < n && node->filled < node->taken + ring_of(node).cells)
+        fill(node, total, n);
     for (int err; node->taken < n;) {
         if ((err = look(node, total, n)))
             return err;
@@ -106,9 +146,9 @@ int node_all_by_cells(struct node_part *node)
         take(node, total);
         node->moved = true;
         if (node->filled < n)
-            fill(node, total);
+            fill(node, total, n);
     }
     node->seen = 0;
-    node->cells += n;
+    node->cells[node->long_ring] += n;
     return NODE_DONE;
 }

@@ -16,13 +16,14 @@
 #include <stdatomic.h>
 
 enum {
-    NODE_SMALL_BYTES = 512,          /* longest vector that goes through the slots, */
+    NODE_SMALL_BYTES = 128,          /* longest vector that goes through the slots, */
     NODE_CROWDED_BYTES = 4 * 1024,   /* and where ranks share cores: fewer meetings count more; */
     NODE_SLOT_BYTES = 16 * 1024,     /* at most */
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
-    NODE_CELL_BYTES = 2048, /* two ranks give each other larger vectors in cells (node_cells.c), */
-    NODE_CELLS = 128,       /* of which so many are under way: they stay in the L2 cache */
+    NODE_CELL_BYTES = 1024, /* two ranks give each other larger vectors in cells (node_cells.c), */
+    NODE_CELLS = 256,       /* of which so many are under way, in half of an L2 cache, */
+    NODE_FEW_CELLS = 8,     /* or so few of short vectors, in the L1 cache */
 };
 
 /* Two slots take turns: when the others are seen in round r + 1 they have done with round r. What
@@ -41,8 +42,8 @@ struct node_area {
     alignas(64) uint64_t send, recv;    /* the job's memory, in the address space of the rank */
     uint32_t send_is_shared, recv_is_shared, signature;
     struct node_slot slots[2];
-    struct node_word words[NODE_CELLS];
-    alignas(64) char cells[NODE_CELLS][NODE_CELL_BYTES];
+    struct node_word words[NODE_FEW_CELLS + NODE_CELLS];
+    alignas(64) char cells[NODE_FEW_CELLS + NODE_CELLS][NODE_CELL_BYTES];
     alignas(64) char staging[2][NODE_STAGING_BYTES];
 };
 
@@ -79,8 +80,9 @@ struct node_part {
     const struct node_job *job;
     enum node_act act;
     unsigned stage;
-    bool moved;     /* something has, since whoever waits has asked */
-    uint64_t cells; /* that each rank gave before this act */
+    bool moved;        /* something has, since whoever waits has asked */
+    uint64_t cells[2]; /* that each gave before this act, of the few and of the many */
+    bool long_ring;
     size_t filled, known,
         taken; /* of this act: ours; theirs that are full for all we know; taken */
     enum { NODE_WAITS_NOT, NODE_WAITS_MEET, NODE_WAITS_EXCHANGE } waits;

@@ -28,10 +28,10 @@ enum { LOOKS_BEFORE_WAIT = 64 };
 
 struct barrier_words {
     struct {
-        alignas(64) _Atomic uint64_t arrived; /* barriers that this rank has come to */
-        _Atomic int core;                     /* on which it ran then */
-    } turns[2];                               /* of odd and of even barriers */
-    alignas(64) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
+        alignas(256) _Atomic uint64_t arrived; /* barriers that this rank has come to */
+        _Atomic int core;                      /* on which it ran then */
+    } turns[2];                                /* of odd and of even barriers */
+    alignas(256) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
 };
 
 struct barrier {
