@@ -161,7 +161,7 @@ static int end(struct node_part *node)
     size_t bytes = job->count * job->element_bytes;
     struct node_slot *slot = &node->area->slots[(node->round + 1) & 1];
     fetch_to_write(slot);
-    for (size_t at = 0; bytes > sizeof slot->line && bytes <= node->small_bytes && at < bytes;
+    for (size_t at = 0; bytes > sizeof slot->line && bytes <= node->all_bytes && at < bytes;
          at += 64)
         fetch_to_write(slot->data + at);
     node_copies_end();
@@ -180,7 +180,7 @@ static int begin(struct node_part *node)
         memmove(job->recv, job->send, bytes);
         return NODE_DONE;
     }
-    if (bytes <= node->small_bytes) {
+    if (bytes <= node->all_bytes) {
         node->stage = SMALL;
         return node_exchange(node, job->send, bytes);
     }

@@ -26,6 +26,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .me = map->local_of[world->rank],
                                .owners = node_map_least(map),
                                .small_bytes = NODE_SMALL_BYTES,
+                               .all_bytes = NODE_ALL_BYTES,
                                .groups = size,
                                .copy = memcpy,
                                .members = map->members + map->first[mine]};
@@ -59,7 +60,8 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
 
 void node_part_crowd(struct node_part *node, int cores)
 {
-    node->small_bytes = NODE_CROWDED_BYTES;
+    node->small_bytes = NODE_SLOT_BYTES;
+    node->all_bytes = NODE_ALL_CROWDED_BYTES;
     if (cores > 1 && cores < node->size && node->size % cores == 0)
         node->groups = cores;
 }

@@ -16,11 +16,12 @@
 #include <stdatomic.h>
 
 enum {
-    NODE_SMALL_BYTES = 128,          /* longest vector that goes through the slots, */
-    NODE_CROWDED_BYTES = 4 * 1024,   /* and where ranks share cores: fewer meetings count more; */
-    NODE_SLOT_BYTES = 16 * 1024,     /* at most */
-    NODE_STAGING_BYTES = 512 * 1024, /* each of two */
-    NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
+    NODE_SMALL_BYTES = 512,            /* longest vector that goes through the slots, */
+    NODE_SLOT_BYTES = 16 * 1024,       /* and where ranks share cores: fewer meetings count more */
+    NODE_ALL_BYTES = 128,              /* the same where one node is all, */
+    NODE_ALL_CROWDED_BYTES = 4 * 1024, /* and ranks share cores */
+    NODE_STAGING_BYTES = 512 * 1024,   /* each of two */
+    NODE_BLOCK_BYTES = 16 * 1024,      /* reduced at a time, so that it stays in the L1 cache */
     NODE_CELL_BYTES = 1024, /* two ranks give each other larger vectors in cells (node_cells.c), */
     NODE_CELLS = 256,       /* of which so many are under way, in half of an L2 cache, */
     NODE_FEW_CELLS = 8,     /* or so few of short vectors, in the L1 cache */
@@ -68,8 +69,8 @@ struct node_part {
     const char **inputs;      /* [size] of the job under way, where they can be read */
     char **outputs;
     bool inputs_shared, owners_shared, outputs_shared;
-    int groups;         /* of ranks that share a core (node_groups.c); the same on all ranks */
-    size_t small_bytes; /* up to this through the slots; the same on all ranks */
+    int groups; /* of ranks that share a core (node_groups.c); the same on all ranks */
+    size_t small_bytes, all_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;
     uint64_t phase, pieces;
     char *block; /* [2][NODE_BLOCK_BYTES] */
