@@ -31,8 +31,11 @@ int sstar_aggregator_reset(struct sstar_aggregator *a)
     local_reset(a);
     if (a->nodes > 1 && (err = a->strategy->reset(a)))
         return err;
+    uint64_t memory_bytes = a->ledger.memory_bytes;
     ledger_reset(&a->ledger, a->ledger.past[SSTAR_PAST_S_STAR].bytes,
                  a->ledger.past[SSTAR_PAST_S_STAR_RATE].bytes);
+    a->ledger.memory_bytes = memory_bytes;
+    memset(a->sent, 0, (size_t)a->size * sizeof *a->sent);
     a->done = a->finished = false;
     a->front.ranks = (uint32_t)a->size;
     a->moved = 0;
@@ -49,11 +52,11 @@ static int look(struct sstar_aggregator *a)
     local_publish(a);
     if (a->nodes == 1)
         return 0;
+    uint64_t begun = clock_ns();
     int moved = a->strategy->progress(a);
-    if (moved < 0)
-        return moved;
-    int sent = a->strategy->flush(a);
-    return sent < 0 ? sent : moved + sent;
+    int sent = moved < 0 ? 0 : a->strategy->flush(a);
+    a->ledger.moving_ns += clock_ns() - begun;
+    return moved < 0 ? moved : sent < 0 ? sent : moved + sent;
 }
 
 static int look_sometimes(struct sstar_aggregator *a, uint32_t weight)
@@ -242,10 +245,18 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
         wait_progress(&a->waiter);
         return 1;
     }
-    return wait(a);
+    uint64_t begun = clock_ns();
+    int err = wait(a);
+    a->ledger.waiting_ns += clock_ns() - begun;
+    return err;
 }
 
 void sstar_aggregator_ledger(const struct sstar_aggregator *a, struct sstar_ledger *out)
 {
     *out = a->ledger;
+}
+
+void sstar_aggregator_links(const struct sstar_aggregator *a, struct sstar_link_ledger *links)
+{
+    memcpy(links, a->sent, (size_t)a->size * sizeof *links);
 }

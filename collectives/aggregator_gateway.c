@@ -270,8 +270,9 @@ static int send_gathered(struct sstar_aggregator *a, struct gateway *g, uint64_t
 }
 
 /* Hand the gathered wire message to the link: 0, -EAGAIN (it stays ready), or -errno. */
-static int send_ready(struct sstar_aggregator *a, struct gateway *g)
+static int send_ready(struct sstar_aggregator *a, const struct channel *c)
 {
+    struct gateway *g = c->gateway;
     const struct per_node *n = per_node(a);
     struct outgoing *out = &g->out;
     if (g->after_under_way - g->first_under_way == n->slots)
@@ -295,7 +296,8 @@ static int send_ready(struct sstar_aggregator *a, struct gateway *g)
     out->ready = false;
     g->last_ns = clock_ns();
     g->last_bytes = out->directory_bytes + out->item_bytes + LINK_TRAILER_BYTES;
-    ledger_wire(&a->ledger, g->last_bytes, out->count, out->payload_bytes);
+    sent_account(a, rank_at(a, c->node, a->node % g->readers), g->last_bytes, out->count,
+                 out->payload_bytes);
     if (out->count)
         ledger_age(&a->ledger, g->last_ns - out->oldest_ns, 1);
     return 0;
@@ -314,7 +316,7 @@ int gateway_send(struct sstar_aggregator *a, struct channel *c)
                 break;
             compose(a, g, all_ended);
         }
-        int err = send_ready(a, g);
+        int err = send_ready(a, c);
         if (err == -EAGAIN)
             break;
         if (err)

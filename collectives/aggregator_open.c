@@ -78,7 +78,8 @@ static int open_lanes(struct sstar_aggregator *a)
 {
     a->lanes = calloc((size_t)a->size, sizeof *a->lanes);
     a->shared = calloc((size_t)a->local_size, sizeof *a->shared);
-    if (!a->lanes || !a->shared)
+    a->sent = calloc((size_t)a->size, sizeof *a->sent);
+    if (!a->lanes || !a->shared || !a->sent)
         return -ENOMEM;
     struct item_format format = format_plain(a->item_bytes);
     a->shut = lane_of_format(&format);
@@ -219,6 +220,7 @@ static int check_memory(struct sstar_aggregator *a)
 {
     struct sstar_world *w = a->world;
     struct need mine = {need_bytes(a), memory_available()};
+    a->ledger.memory_bytes = mine.bytes;
     struct need *all = calloc((size_t)a->size, sizeof *all);
     int err = all ? 0 : world_fail(w, -ENOMEM, "rank %d: aggregator: out of memory", a->rank);
     if (!err)
@@ -380,6 +382,7 @@ void sstar_aggregator_close(struct sstar_aggregator *a)
     if (a->own_memory)
         sstar_free(a->world, a->own_memory);
     free(a->shared);
+    free(a->sent);
     free(a->lanes);
     node_map_destroy(&a->map);
     free(a);

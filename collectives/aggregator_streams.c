@@ -97,7 +97,8 @@ static void account(struct streams *s, int i, uint32_t bytes)
     uint64_t now = clock_ns();
     t->thin = bytes < s->thin_bytes ? t->thin + 1 : 0;
     if (!link_is_local(s->peers->peer[i].link)) {
-        ledger_wire(&a->ledger, bytes + LINK_TRAILER_BYTES, lane->count, lane->bytes);
+        sent_account(a, s->peers->peer[i].rank, bytes + LINK_TRAILER_BYTES, lane->count,
+                     lane->bytes);
         if (lane->count)
             ledger_age(&a->ledger, now - s->peers->peer[i].opened_ns, 1);
     }

@@ -386,9 +386,26 @@ struct sstar_ledger {
     /* Messages that need not cross because they were merged with another, or one copy was enough
      * for a node; and their payload. Of a combiner and of a mixture of experts. */
     uint64_t merged_messages, merged_bytes;
+    /* Messages pushed here, by size class as wire_class; of sizes that vary, by the mean of those
+     * that were put into a lane together. */
+    uint64_t message_class[128];
+    uint64_t age_greatest_ns;
+    uint64_t moving_ns;    /* looking for arrivals, gathering, passing on, ringing */
+    uint64_t waiting_ns;   /* in advance, while nothing moved */
+    uint64_t memory_bytes; /* that this rank took for messages under way */
 };
 SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator,
                                        struct sstar_ledger *out);
+/* The same for what this rank sent over its link to each rank of another node: to the gateway there
+ * with `node`, to the next hop with `mesh`. */
+struct sstar_link_ledger {
+    uint64_t wire_messages, wire_bytes;
+    uint64_t messages, message_bytes; /* that travelled in them */
+    uint64_t past_bytes;              /* of these, in wire messages past S* */
+};
+/* links[rank], of which there are as many as ranks. */
+SSTAR_API void sstar_aggregator_links(const struct sstar_aggregator *aggregator,
+                                      struct sstar_link_ledger *links);
 
 /* ---- combining ------------------------------------------------------------------------------ */
 

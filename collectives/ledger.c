@@ -54,6 +54,8 @@ void ledger_wire(struct sstar_ledger *ledger, uint64_t wire_bytes, uint64_t mess
 void ledger_age(struct sstar_ledger *ledger, uint64_t age_ns, uint64_t buffers)
 {
     ledger->age_class[ledger_class(age_ns, LEDGER_AGE_CLASSES)] += buffers;
+    if (age_ns > ledger->age_greatest_ns)
+        ledger->age_greatest_ns = age_ns;
 }
 
 void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one)
@@ -68,11 +70,18 @@ void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one)
     sum->full += one->full;
     sum->merged_messages += one->merged_messages;
     sum->merged_bytes += one->merged_bytes;
+    sum->moving_ns += one->moving_ns;
+    sum->waiting_ns += one->waiting_ns;
+    if (one->age_greatest_ns > sum->age_greatest_ns)
+        sum->age_greatest_ns = one->age_greatest_ns;
+    if (one->memory_bytes > sum->memory_bytes)
+        sum->memory_bytes = one->memory_bytes;
     for (int i = 0; i < LEDGER_WIRE_CLASSES; i++) {
         sum->wire_class[i] += one->wire_class[i];
         sum->wire_class_messages[i] += one->wire_class_messages[i];
         sum->wire_class_bytes[i] += one->wire_class_bytes[i];
         sum->wire_class_total[i] += one->wire_class_total[i];
+        sum->message_class[i] += one->message_class[i];
     }
     for (int i = 0; i < LEDGER_AGE_CLASSES; i++)
         sum->age_class[i] += one->age_class[i];
@@ -108,5 +117,6 @@ double ledger_wire_quantile(const struct sstar_ledger *ledger, double share)
 double ledger_age_quantile_us(const struct sstar_ledger *ledger, double share)
 {
     int i = quantile_class(ledger->age_class, LEDGER_AGE_CLASSES, share);
-    return i < 0 ? 0 : exp2((i + 0.5) / 4.0) * 1e-3;
+    double middle_ns = exp2((i + 0.5) / 4.0), greatest_ns = (double)ledger->age_greatest_ns;
+    return i < 0 ? 0 : (middle_ns < greatest_ns ? middle_ns : greatest_ns) * 1e-3;
 }

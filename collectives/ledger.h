@@ -22,7 +22,8 @@ void ledger_wire(struct sstar_ledger *ledger, uint64_t wire_bytes, uint64_t mess
 /* Buffers whose first message waited so long for the doorbell. */
 void ledger_age(struct sstar_ledger *ledger, uint64_t age_ns, uint64_t buffers);
 
-/* Add the ledger of another rank, or of another stretch of the same run. */
+/* Add the ledger of another rank (memory: of the one that has most), or of another stretch of the
+ * same run. */
 void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one);
 /* The size that `share` of the wire messages do not exceed, and the age: the mean of the class for
  * sizes (exact where all are alike), the class's geometric middle for ages. 0 if there were none.

@@ -10,6 +10,7 @@
 
 #include "collectives/aggregator_ring.h"
 #include "collectives/collectives.h"
+#include "collectives/ledger.h"
 #include "collectives/schedule.h"
 #include "transport/link.h"
 #include "transport/wait.h"
@@ -82,6 +83,7 @@ struct sstar_aggregator {
     void *own_memory;       /* ours of these, as sstar_alloc gave it */
     size_t strategy_offset; /* where the strategy's part of each begins */
     struct sstar_ledger ledger;
+    struct sstar_link_ledger *sent; /* [size] */
     bool opened;
     bool done, finished;  /* the caller said so; advance returned 0 */
     bool remote_first;    /* whose turn it is in pull */
@@ -130,10 +132,28 @@ int aggregator_open_inside(struct sstar_world *world, const struct sstar_aggrega
 /* ---- lanes --------------------------------------------------------------------------------------
  */
 
+/* A wire message to rank `to` of another node has left. */
+static inline void sent_account(struct sstar_aggregator *a, int to, uint64_t wire_bytes,
+                                uint64_t messages, uint64_t message_bytes)
+{
+    struct sstar_link_ledger *sent = &a->sent[to];
+    double s_star = a->ledger.past[SSTAR_PAST_S_STAR].bytes;
+    ledger_wire(&a->ledger, wire_bytes, messages, message_bytes);
+    sent->wire_messages++;
+    sent->wire_bytes += wire_bytes;
+    sent->messages += messages;
+    sent->message_bytes += message_bytes;
+    if (s_star > 0 && (double)wire_bytes >= s_star)
+        sent->past_bytes += message_bytes;
+}
+
 /* Messages that were put there are from here on the ledger's. */
 static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *lane, bool cross)
 {
     a->ledger.messages += lane->count;
+    if (lane->count)
+        a->ledger.message_class[ledger_class(lane->bytes / lane->count, LEDGER_WIRE_CLASSES)] +=
+            lane->count;
     a->ledger.message_bytes += lane->bytes;
     a->ledger.copied_bytes += lane->bytes;
     if (cross) {

@@ -102,7 +102,7 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
     if (full)
         rung(a, peers, p);
     lane_account(a, &lane, true);
-    ledger_wire(&a->ledger, room + LINK_TRAILER_BYTES, 1, bytes);
+    sent_account(a, to, room + LINK_TRAILER_BYTES, 1, bytes);
     return 0;
 }
 
@@ -186,7 +186,7 @@ static int send_last(struct sstar_aggregator *a, struct peer *p)
     if (err)
         return err;
     p->last_sent = true;
-    ledger_wire(&a->ledger, bytes + LINK_TRAILER_BYTES, 0, 0);
+    sent_account(a, p->rank, bytes + LINK_TRAILER_BYTES, 0, 0);
     return 0;
 }
 
