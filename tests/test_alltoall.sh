@@ -23,7 +23,27 @@ expect 0 ' adaptive +400 ' alltoall "${shaped[@]}" --messages 100 --strategy all
 expect 0 'node was [0-9.]+ times (as fast|slower)' alltoall "${shaped[@]}" --routing "$work/made.gz" --json "$work/made.json"
 [ "$(sed -n '1s/,.*//p' "$work/small.out")$(wc -l <"$work/small.out")" = strategy6 ] || fail 'the CSV has no line for each strategy'
 
+# Offered load, patterns, traces, sweeps, the ledger.
+expect 0 ' rank +400 ' alltoall --rate 20000 --messages 100 --max-age-us 200 --strategy rank
+expect 0 ' node +400 ' alltoall --rate 20000 --burst 10 --pattern skewed --messages 100 --strategy node
+expect 0 'one hot destination|ledger of node' "$sstar" alltoall "${shaped[@]}" --ranks 6 --ranks-per-node 2 --rate 50000 --poisson \
+    --pattern to-one --messages 100 --strategy node --ledger --max-age-us 100 --json "$work/ledger.json"
+printf 'time_us,source,destination,bytes\n0,0,3,64\n5,1,0,100\n300,3,1,8\n400,1,2,5000\n' >"$work/trace.csv"
+expect 0 ' node +4 ' alltoall --trace "$work/trace.csv" --json "$work/trace.json"
+for sweep in bytes age strategy; do
+    expect 0 'flush\(B\)|strategy' alltoall "${shaped[@]}" --sweep $sweep --messages 50 --strategy rank,node --json "$work/$sweep.json" --csv "$work/$sweep.out"
+    if command -v jq >/dev/null && command -v gnuplot >/dev/null; then
+        "$(dirname "$0")/../tools/alltoall-plot" "$work/$sweep.json" "$work/$sweep.svg" >"$work/output" 2>&1
+        grep -q '</svg>' "$work/$sweep.svg" || fail "no picture of the sweep of $sweep"
+    fi
+done
+
 if command -v jq >/dev/null; then
+    counts "$work/ledger.json" '.alltoall[0] | [.hottest_node_share, ([.links[].wire_messages] | add) == .wire_messages,
+        ([.message_sizes[].count] | add), .memory_bytes > 0, .age_greatest_us > 0]' '[1,true,600,true,true]'
+    counts "$work/trace.json" '[.alltoall[] | .messages, .message_bytes, .cross_messages] | unique' '[3,4,1293]'
+    counts "$work/bytes.json" '[.alltoall[].flush_bytes] | unique' '[312,625,1250,2500,5000,10000,20000,40000,80000,160000]'
+    counts "$work/age.json" '[.alltoall[].max_age_us] | unique' '[5,10,20,40,80,160,320]'
     for file in small layers one made; do
         counts "$work/$file.json" '[.alltoall[] | .lost, .doubled, .altered] | add' 0
         counts "$work/$file.json" '[.alltoall[].strategy]' '["none","rank","node","mesh","adaptive"]'
@@ -65,6 +85,17 @@ refused 2 'max-age-us takes' --max-age-us -1
 refused 2 'is for a routing' --per-layer
 refused 2 'flush takes bytes or marginal' --flush soon
 refused 2 'hops takes' --hops 4
+refused 2 'pattern takes one of uniform, skewed, to-one' --pattern hot
+refused 2 'rate takes' --rate 0
+refused 2 'add --rate' --poisson
+refused 2 'exclude each other' --rate 5 --poisson --burst 2
+refused 2 'sweep takes one of bytes, age, strategy' --sweep nothing
+refused 2 'go with neither' --rate 5 --no-check
+printf '0,0,1,64\n5,0,9,64\n' >"$work/far.csv"
+printf '9,0,1,64\n5,0,1,64\n' >"$work/back.csv"
+refused 1 'far\.csv:2: destination is .9.' --trace "$work/far.csv"
+refused 1 'back\.csv:2: time 5 us after 9 us' --trace "$work/back.csv"
+refused 1 'nowhere: ' --trace "$work/nowhere"
 refused 2 'is too much' surplus
 expect 2 'more than the 2 experts' "$sstar" routing --experts 2 --top 3
 expect 2 'top takes' "$sstar" routing --top 0

@@ -47,7 +47,7 @@ static void whole_messages_are_counted_once(void **state)
         struct pair p;
         open_pair(&p, sizes[i]);
         for (uint32_t n = 70; n-- > 0;) {
-            check_write(&p.sender, p.message, 1, n);
+            check_write(&p.sender, p.message, 1, n, sizes[i]);
             check_read(&p.receiver, 0, p.message, sizes[i]);
         }
         counts(&p, 70, 0, 0);
@@ -65,7 +65,7 @@ static void every_bit_counts(void **state)
     (void)state;
     struct pair p;
     open_pair(&p, 27);
-    check_write(&p.sender, p.message, 1, 7);
+    check_write(&p.sender, p.message, 1, 7, p.sender.bytes);
     for (uint32_t bit = 0; bit < 27 * 8; bit++) {
         uint64_t altered = p.receiver.altered;
         ((uint8_t *)p.message)[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -81,13 +81,13 @@ static void what_is_not_ours_is_altered(void **state)
     (void)state;
     struct pair p;
     open_pair(&p, 16);
-    check_write(&p.sender, p.message, 2, 0); /* for another rank */
+    check_write(&p.sender, p.message, 2, 0, p.sender.bytes); /* for another rank */
     check_read(&p.receiver, 0, p.message, 16);
     counts(&p, 0, 0, 1);
-    check_write(&p.sender, p.message, 1, 70); /* one more than there are */
+    check_write(&p.sender, p.message, 1, 70, p.sender.bytes); /* one more than there are */
     check_read(&p.receiver, 0, p.message, 16);
     counts(&p, 0, 0, 2);
-    check_write(&p.sender, p.message, 1, 0);
+    check_write(&p.sender, p.message, 1, 0, p.sender.bytes);
     check_read(&p.receiver, 2, p.message, 16); /* from another source than it says */
     check_read(&p.receiver, 0, p.message, 15); /* shorter, longer */
     check_read(&p.receiver, 0, p.message, 17);

@@ -7,6 +7,7 @@
 #include "tools/strategies.h"
 #include "transport/world.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,13 @@ enum {
     OPTION_CHECK,
     OPTION_NO_CHECK,
     OPTION_REPEAT,
+    OPTION_PATTERN,
+    OPTION_RATE,
+    OPTION_POISSON,
+    OPTION_BURST,
+    OPTION_TRACE,
+    OPTION_LEDGER,
+    OPTION_SWEEP,
 };
 enum { MESSAGE_BYTES_MOST = 16 << 20 };
 
@@ -78,6 +86,31 @@ static const struct argp_option options[] = {
      .key = OPTION_REPEAT,
      .arg = "N",
      .doc = "Run each strategy N times, in turn, and show the median (1)"},
+    {.name = "pattern",
+     .key = OPTION_PATTERN,
+     .arg = "NAME",
+     .doc = "Where messages by chance go: uniform; skewed, to rank r as often as 1/(r+1) says; "
+            "to-one (uniform)"},
+    {.name = "rate",
+     .key = OPTION_RATE,
+     .arg = "R",
+     .doc = "Offered load: each rank pushes R messages a second, at even times (as fast as it "
+            "goes)"},
+    {.name = "poisson", .key = OPTION_POISSON, .doc = "The same at random times"},
+    {.name = "burst", .key = OPTION_BURST, .arg = "N", .doc = "The same, N at a time"},
+    {.name = "trace",
+     .key = OPTION_TRACE,
+     .arg = "FILE",
+     .doc = "Messages and their times from a file instead, plain or gzip: lines "
+            "time_us,source,destination,bytes"},
+    {.name = "sweep",
+     .key = OPTION_SWEEP,
+     .arg = "WHAT",
+     .doc = "bytes: thresholds from S*/32 to 16*S*; age: bounds from alpha/4 to 16*alpha; "
+            "strategy: all of them. tools/alltoall-plot draws the record"},
+    {.name = "ledger",
+     .key = OPTION_LEDGER,
+     .doc = "Print where messages, bytes and time went, and keep each link's part in the record"},
     {.name = "check",
      .key = OPTION_CHECK,
      .doc = "Count lost, doubled and altered messages (default)"},
@@ -86,6 +119,22 @@ static const struct argp_option options[] = {
      .doc = "As fast as it goes: count what came and add it up"},
     {0},
 };
+
+const char *const alltoall_sweep_names[SWEEPS] = {"nothing", "bytes", "age", "strategy"};
+
+/* Which of the names from `first` on. */
+static int choose_name(const char *option, const char *const *names, int first, int n,
+                       const char *text, struct argp_state *state)
+{
+    char all[128] = "";
+    for (int i = first; i < n; i++) {
+        if (!strcmp(text, names[i]))
+            return i;
+        strcat(strcat(all, i > first ? ", " : ""), names[i]);
+    }
+    argp_error(state, "%s takes one of %s, not '%s'", option, all, text);
+    return first;
+}
 
 static void choose_rule(struct alltoall_arguments *a, const char *text, struct argp_state *state)
 {
@@ -97,9 +146,28 @@ static void choose_rule(struct alltoall_arguments *a, const char *text, struct a
     argp_error(state, "--flush takes bytes or marginal, not '%s'", text);
 }
 
+static void check_load(struct alltoall_arguments *a, struct argp_state *state)
+{
+    bool offered = a->rate > 0 || a->trace;
+    if ((a->poisson || a->burst) && !(a->rate > 0))
+        argp_error(state, "%s is for an offered load; add --rate R",
+                   a->poisson ? "--poisson" : "--burst");
+    if (a->poisson && a->burst)
+        argp_error(state, "--poisson and --burst exclude each other");
+    if (a->trace && (a->routing || a->rate > 0))
+        argp_error(state, "a trace says what goes where and when; leave --routing and --rate out");
+    if (offered && (!a->check || a->per_layer))
+        argp_error(state, "--rate and --trace go with neither --no-check nor --per-layer");
+    if (a->routing && a->pattern != PATTERN_UNIFORM)
+        argp_error(state, "a routing says what goes where; leave --pattern out");
+    if (a->sweep == SWEEP_STRATEGY)
+        for (int s = 0; s < STRATEGIES; s++)
+            a->strategies[s] = true;
+}
+
 static void check_arguments(struct alltoall_arguments *a, struct argp_state *state)
 {
-    if (a->check && a->message_bytes < CHECK_BYTES_LEAST)
+    if (a->check && !a->trace && a->message_bytes < CHECK_BYTES_LEAST)
         argp_error(state,
                    "a message of %u bytes has no room for what the check needs, %d bytes; "
                    "take longer ones or --no-check",
@@ -107,6 +175,7 @@ static void check_arguments(struct alltoall_arguments *a, struct argp_state *sta
     if (!a->routing && (a->per_layer || a->experts))
         argp_error(state, "%s is for a routing; add --routing FILE",
                    a->per_layer ? "--per-layer" : "--experts");
+    check_load(a, state);
     strategies_default(a->strategies);
 }
 
@@ -156,6 +225,30 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_REPEAT:
         a->repeat = (uint32_t)option_size("--repeat", arg, 1, MOST_REPEATS, state);
         return 0;
+    case OPTION_PATTERN:
+        a->pattern = (enum alltoall_pattern)choose_name("--pattern", alltoall_pattern_names, 0,
+                                                        PATTERNS, arg, state);
+        return 0;
+    case OPTION_RATE:
+        if (parse_real(arg, 1e-3, 1e9, &a->rate))
+            argp_error(state, "--rate takes messages a second from 0.001 to 1e9, not '%s'", arg);
+        return 0;
+    case OPTION_POISSON:
+        a->poisson = true;
+        return 0;
+    case OPTION_BURST:
+        a->burst = (uint32_t)option_whole("--burst", arg, 1, 1000000, state);
+        return 0;
+    case OPTION_TRACE:
+        a->trace = arg;
+        return 0;
+    case OPTION_SWEEP:
+        a->sweep = (enum alltoall_sweep)choose_name("--sweep", alltoall_sweep_names, 1, SWEEPS, arg,
+                                                    state);
+        return 0;
+    case OPTION_LEDGER:
+        a->ledger = true;
+        return 0;
     case OPTION_CHECK:
     case OPTION_NO_CHECK:
         a->check = key == OPTION_CHECK;
@@ -202,29 +295,50 @@ static struct outcome median(struct outcome *repeats, uint32_t n)
 {
     qsort(repeats, n, sizeof *repeats, by_seconds);
     struct outcome middle = repeats[(n - 1) / 2];
+    repeats[(n - 1) / 2].links = NULL;
     middle.lost = middle.doubled = middle.altered = 0;
     for (uint32_t i = 0; i < n; i++) {
         middle.lost += repeats[i].lost;
         middle.doubled += repeats[i].doubled;
         middle.altered += repeats[i].altered;
+        outcome_free(&repeats[i]);
     }
     return middle;
 }
 
+/* What is tried: one point, or those of the sweep. How many. */
+static int make_points(const struct alltoall_arguments *a, const struct sstar_cost *cost,
+                       struct alltoall_point points[POINTS_MOST])
+{
+    enum { BYTES_POINTS = 10, AGE_POINTS = 7, BYTES_BEFORE = 5, AGES_BEFORE = 2 };
+    double s_star = sstar_s_star_bytes(cost), alpha_us = cost->alpha_us > 0 ? cost->alpha_us : 10;
+    int n = a->sweep == SWEEP_BYTES ? BYTES_POINTS : a->sweep == SWEEP_AGE ? AGE_POINTS : 1;
+    for (int i = 0; i < n; i++) {
+        points[i] = (struct alltoall_point){a->flush_bytes ? a->flush_bytes : flush_bytes_of(cost),
+                                            a->max_age_us};
+        if (a->sweep == SWEEP_BYTES) {
+            double bytes = ldexp(s_star > 0 ? s_star : 16384, i - BYTES_BEFORE);
+            points[i].flush_bytes = bytes < 64 ? 64 : (uint32_t)bytes;
+        } else if (a->sweep == SWEEP_AGE) {
+            points[i].max_age_us = ldexp(alpha_us, i - AGES_BEFORE);
+        }
+    }
+    return n;
+}
+
 /* Every strategy that is asked for, in turn, so that a drift of the machine hits all alike.
- * Outcomes in the order of strategies; *n of them. */
+ * Outcomes in the order of strategies; *n of them more. */
 static int measure_all(struct sstar_world *world, const struct alltoall_arguments *a,
                        const struct plan *plan, const struct sstar_cost *cost,
-                       struct outcome *outcomes, int *n)
+                       const struct alltoall_point *point, struct outcome *outcomes, int *n)
 {
     struct outcome *all = calloc((size_t)STRATEGIES * a->repeat, sizeof *all);
     int err = all ? 0 : -ENOMEM;
     for (uint32_t i = 0; !err && i < a->repeat; i++)
         for (int s = SSTAR_NONE; !err && s < STRATEGIES; s++)
             if (a->strategies[s])
-                err = alltoall_measure(world, a, plan, cost, (enum sstar_strategy)s,
+                err = alltoall_measure(world, a, plan, cost, (enum sstar_strategy)s, point,
                                        &all[(uint32_t)s * a->repeat + i]);
-    *n = 0;
     for (uint32_t s = SSTAR_NONE; !err && s < STRATEGIES; s++)
         if (a->strategies[s])
             outcomes[(*n)++] = median(&all[s * a->repeat], a->repeat);
@@ -232,14 +346,30 @@ static int measure_all(struct sstar_world *world, const struct alltoall_argument
     return err;
 }
 
+static int measure_points(struct sstar_world *world, const struct alltoall_arguments *a,
+                          const struct plan *plan, int *status)
+{
+    struct alltoall_point points[POINTS_MOST];
+    struct outcome *outcomes = calloc(POINTS_MOST * STRATEGIES, sizeof *outcomes);
+    struct sstar_cost cost;
+    int n = 0, err = outcomes ? wire_cost(world, &cost) : -ENOMEM;
+    int n_points = err ? 0 : make_points(a, &cost, points);
+    for (int p = 0; !err && p < n_points; p++)
+        err = measure_all(world, a, plan, &cost, &points[p], outcomes, &n);
+    if (!err && sstar_rank(world) == 0)
+        *status = alltoall_report(world, a, plan, &cost, outcomes, n);
+    for (int i = 0; i < n; i++)
+        outcome_free(&outcomes[i]);
+    free(outcomes);
+    return err;
+}
+
 static int run(struct sstar_world *world, void *arguments, int *status)
 {
     const struct alltoall_arguments *a = arguments;
-    struct outcome outcomes[STRATEGIES];
-    struct sstar_cost cost;
     struct plan plan;
     char error[512] = "";
-    int n = 0, teller;
+    int teller;
     int err = plan_make(world, a, &plan, error, sizeof error, &teller);
     if (err && !*sstar_last_error(world)) { /* not the world failed: the input did */
         if (teller == sstar_rank(world))
@@ -249,11 +379,7 @@ static int run(struct sstar_world *world, void *arguments, int *status)
     }
     if (err)
         return err;
-    err = wire_cost(world, &cost);
-    if (!err)
-        err = measure_all(world, a, &plan, &cost, outcomes, &n);
-    if (!err && sstar_rank(world) == 0)
-        *status = alltoall_report(world, a, &plan, &cost, outcomes, n);
+    err = measure_points(world, a, &plan, status);
     plan_free(&plan);
     return err;
 }

@@ -15,7 +15,8 @@ enum { CHECK_BYTES_LEAST = 8 };
 
 struct check {
     int rank, ranks;
-    uint32_t bytes; /* of every message */
+    uint32_t bytes; /* of every message, or of the longest */
+    bool varied;    /* there are shorter ones */
     uint64_t seed;
     /* What is to come from each source, and a bit for each that has. */
     uint64_t *expected; /* [ranks] */
@@ -33,8 +34,10 @@ void check_begin(struct check *c, const uint64_t *matrix);
 /* How many are expected in all. */
 uint64_t check_wanted(const struct check *c);
 
-/* Compose message `number` to `destination`; `message` has room for a multiple of 8 bytes. */
-void check_write(const struct check *c, uint64_t *message, int destination, uint32_t number);
+/* Compose message `number` to `destination`, of so many bytes; `message` has room for a multiple of
+ * 8. */
+void check_write(const struct check *c, uint64_t *message, int destination, uint32_t number,
+                 uint32_t bytes);
 /* A message has come; `data` is aligned to 8 bytes. */
 void check_read(struct check *c, int source, const void *data, uint32_t bytes);
 

@@ -6,19 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 void plan_free(struct plan *plan)
 {
     free(plan->begin);
     free(plan->to);
     free(plan->matrix);
+    free(plan->due_ns);
+    free(plan->bytes);
     *plan = (struct plan){0};
 }
 
@@ -36,10 +30,8 @@ static int by_chance(struct sstar_world *world, const struct alltoall_arguments 
     int err = plan_room(plan, 1, a->messages);
     if (err)
         return err;
-    uint64_t state = a->common.seed * 1000003 + (uint64_t)sstar_rank(world);
-    for (uint64_t i = 0; i < a->messages; i++)
-        plan->to[i] = (uint16_t)((next_random(&state) >> 32) * (uint64_t)plan->ranks >> 32);
     plan->begin[1] = a->messages;
+    load_by_chance(a, sstar_rank(world), plan);
     return 0;
 }
 
@@ -85,7 +77,12 @@ static int own_part(struct sstar_world *world, const struct alltoall_arguments *
 {
     struct routing routing;
     int err;
-    if (!a->routing) {
+    plan->most_bytes = a->trace ? 0 : a->message_bytes;
+    if (a->trace) {
+        err = load_trace(a, sstar_rank(world), plan, error, error_size);
+        if (err && *error)
+            return err;
+    } else if (!a->routing) {
         err = by_chance(world, a, plan);
     } else {
         err = routing_read(a->routing, a->experts, &routing, error, error_size);
@@ -98,6 +95,8 @@ static int own_part(struct sstar_world *world, const struct alltoall_arguments *
         snprintf(error, error_size, "no memory for the list of messages");
     else if (!a->per_layer && plan->layers > 1)
         one_stream(plan);
+    if (!err && a->rate > 0 && (err = load_offer(a, sstar_rank(world), plan)))
+        snprintf(error, error_size, "no memory for when messages are due");
     return err;
 }
 
@@ -121,6 +120,30 @@ static int gather_matrix(struct sstar_world *world, struct plan *plan)
                    ranks * sizeof *all);
 free_both:
     free(mine);
+    free(all);
+    return err;
+}
+
+/* Until when messages are due on any rank, and how long they are on the average. */
+static int gather_load(struct sstar_world *world, struct plan *plan)
+{
+    struct load {
+        uint64_t last_ns, bytes, messages;
+    } mine = {.messages = plan->begin[plan->layers]}, *all;
+    for (size_t i = 0; i < mine.messages; i++)
+        mine.bytes += plan->bytes ? plan->bytes[i] : plan->most_bytes;
+    if (plan->due_ns && mine.messages)
+        mine.last_ns = plan->due_ns[mine.messages - 1];
+    all = calloc((size_t)plan->ranks, sizeof *all);
+    int err = all ? sstar_allgather(world, &mine, sizeof mine, all) : -ENOMEM;
+    uint64_t bytes = 0, messages = 0, last_ns = 0;
+    for (int r = 0; !err && r < plan->ranks; r++) {
+        bytes += all[r].bytes;
+        messages += all[r].messages;
+        last_ns = all[r].last_ns > last_ns ? all[r].last_ns : last_ns;
+    }
+    plan->mean_bytes = messages ? bytes / messages : plan->most_bytes;
+    plan->offered_seconds = (double)last_ns * 1e-9;
     free(all);
     return err;
 }
@@ -149,6 +172,8 @@ int plan_make(struct sstar_world *world, const struct alltoall_arguments *a, str
     free(all);
     if (!err)
         err = gather_matrix(world, plan);
+    if (!err)
+        err = gather_load(world, plan);
     if (err)
         plan_free(plan);
     return err;

@@ -24,7 +24,19 @@ static const struct column columns[] = {
     {"doubled", "doubled", "%llu", 7},
     {"altered", "altered", "%llu", 7},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+/* Before them, of a sweep. */
+static const struct column swept[] = {{"flush_bytes", "flush(B)", "%llu", 8},
+                                      {"max_age_us", "bound(us)", "%.4g", 9}};
+enum { COLUMNS = sizeof columns / sizeof *columns, SWEPT = sizeof swept / sizeof *swept };
+
+/* The columns of a row, of all that are asked for. */
+static int choose_columns(const struct alltoall_arguments *a, struct column out[COLUMNS + SWEPT])
+{
+    int n = a->sweep == SWEEP_BYTES || a->sweep == SWEEP_AGE ? SWEPT : 0;
+    memcpy(out, swept, (size_t)n * sizeof *out);
+    memcpy(out + n, columns, sizeof columns);
+    return n + COLUMNS;
+}
 
 static double share(uint64_t part, uint64_t whole)
 {
@@ -78,20 +90,24 @@ static void put_ledger(json_t *row, const struct sstar_ledger *l)
     record_count(row, "pushes_refused", l->full);
 }
 
-static json_t *row_of(const struct alltoall_arguments *a, const struct sstar_cost *cost,
+static json_t *row_of(const struct plan *plan, const struct sstar_cost *cost,
                       const char *device_class, const struct outcome *o)
 {
     json_t *row = json_object();
     json_object_set_new(row, "strategy", json_string(sstar_strategy_name(o->strategy)));
     json_object_set_new(row, "device", json_string(device_class));
-    record_count(row, "message_bytes", a->message_bytes);
+    record_count(row, "message_bytes", plan->mean_bytes);
     record_count(row, "messages", o->ledger.messages);
     record_number(row, "messages_per_s",
                   o->seconds > 0 ? (double)o->ledger.messages / o->seconds : 0);
     record_number(row, "seconds", o->seconds);
     json_object_set_new(row, "predicted_seconds",
                         o->predicted_seconds > 0 ? record_real(o->predicted_seconds) : json_null());
-    record_count(row, "flush_bytes", o->strategy == SSTAR_NONE ? 0 : o->flush_bytes);
+    record_count(row, "flush_bytes", o->strategy == SSTAR_NONE ? 0 : o->point.flush_bytes);
+    record_number(row, "max_age_us", o->point.max_age_us);
+    record_number(row, "offered_per_s",
+                  plan->offered_seconds > 0 ? (double)o->ledger.messages / plan->offered_seconds
+                                            : 0);
     record_number(row, "s_star_bytes", sstar_s_star_bytes(cost));
     record_number(row, "s_star_rate_bytes", sstar_s_star_rate_bytes(cost));
     put_ledger(row, &o->ledger);
@@ -99,11 +115,12 @@ static json_t *row_of(const struct alltoall_arguments *a, const struct sstar_cos
     record_count(row, "doubled", o->doubled);
     record_count(row, "altered", o->altered);
     json_object_set_new(row, "wire_histogram", histogram(&o->ledger));
+    ledger_record(row, o);
     return row;
 }
 
 /* The table shows ms and percent. */
-static void print_row(const json_t *row)
+static void print_row(const struct alltoall_arguments *a, const json_t *row)
 {
     static const char *const percents[][2] = {
         {"share_messages_past_s_star", "percent_messages_past_s_star"},
@@ -118,7 +135,8 @@ static void print_row(const json_t *row)
     value = json_object_get(row, "predicted_seconds");
     if (json_is_number(value))
         record_number(shown, "predicted_ms", 1e3 * json_number_value(value));
-    table_row(stdout, columns, COLUMNS, shown);
+    struct column all[COLUMNS + SWEPT];
+    table_row(stdout, all, choose_columns(a, all), shown);
     json_decref(shown);
 }
 
@@ -156,14 +174,22 @@ static void compare(const struct outcome *none, const struct outcome *other)
     printf(".\n");
 }
 
-static void print_words(struct sstar_world *world, const struct outcome *outcomes, int n)
+static void print_words(struct sstar_world *world, const struct alltoall_arguments *a,
+                        const struct plan *plan, const struct sstar_cost *cost,
+                        const struct outcome *outcomes, int n)
 {
     if (sstar_node_count(world) == 1) {
         printf("# All ranks are on one node: no message crosses nodes, so there is nothing to "
                "aggregate.\n");
         return;
     }
-    const struct outcome *none = find(outcomes, n, SSTAR_NONE);
+    for (int i = 0; i < n && a->ledger; i++)
+        ledger_print(&outcomes[i]);
+    if (a->sweep == SWEEP_BYTES || a->sweep == SWEEP_AGE)
+        return;
+    for (int i = 0; i < n; i++)
+        ledger_explain(world, plan, cost, &outcomes[i]);
+    const struct outcome *none = plan->offered_seconds > 0 ? NULL : find(outcomes, n, SSTAR_NONE);
     for (int i = 0; none && i < n; i++)
         if (&outcomes[i] != none && none->seconds > 0 && outcomes[i].seconds > 0)
             compare(none, &outcomes[i]);
@@ -173,16 +199,18 @@ static void print_head(struct sstar_world *world, const struct alltoall_argument
                        const struct plan *plan, const struct sstar_cost *cost,
                        const struct sstar_device_info *device)
 {
-    printf("# sstar alltoall: %d ranks on %d nodes, %s, %u B per message%s%s%s\n",
-           sstar_size(world), sstar_node_count(world), device->device_class, a->message_bytes,
-           a->routing ? ", routing " : "", a->routing ? a->routing : "",
+    printf("# sstar alltoall: %d ranks on %d nodes, %s, %llu B per message%s%s%s\n",
+           sstar_size(world), sstar_node_count(world), device->device_class,
+           (unsigned long long)plan->mean_bytes, a->routing ? ", routing " : "",
+           a->routing ? a->routing : "",
            a->per_layer && plan->layers > 1 ? ", a barrier after each layer" : "");
     if (cost->beta_gbps > 0)
         printf("# alpha %.4g us, g %.4g us, beta %.4g GB/s (%s): S* = %.0f B, S*rate = %.0f B\n",
                cost->alpha_us, cost->gap_us, cost->beta_gbps,
                world->config.wire.beta_gbps > 0 ? "imposed" : "measured", sstar_s_star_bytes(cost),
                sstar_s_star_rate_bytes(cost));
-    table_head(stdout, columns, COLUMNS);
+    struct column all[COLUMNS + SWEPT];
+    table_head(stdout, all, choose_columns(a, all));
 }
 
 int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *a,
@@ -198,16 +226,25 @@ int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *
     uint64_t wrong = 0;
     print_head(world, a, plan, cost, &device);
     for (int i = 0; i < n; i++) {
-        json_t *row = row_of(a, cost, device.device_class, &outcomes[i]);
-        print_row(row);
+        json_t *row = row_of(plan, cost, device.device_class, &outcomes[i]);
+        print_row(a, row);
         json_array_append_new(rows, row);
         wrong += outcomes[i].lost + outcomes[i].doubled + outcomes[i].altered;
     }
-    print_words(world, outcomes, n);
+    print_words(world, a, plan, cost, outcomes, n);
     json_object_set_new(report, "seed", json_integer((json_int_t)a->common.seed));
     json_object_set_new(report, "routing", a->routing ? json_string(a->routing) : json_null());
     json_object_set_new(report, "per_layer", json_boolean(a->per_layer));
     json_object_set_new(report, "checked", json_boolean(a->check));
+    record_text(report, "sweep", alltoall_sweep_names[a->sweep]);
+    record_text(report, "pattern", alltoall_pattern_names[a->pattern]);
+    record_number(report, "rate", a->rate);
+    record_text(report, "arrivals",
+                a->trace     ? "trace"
+                : a->poisson ? "poisson"
+                : a->burst   ? "burst"
+                             : "even");
+    json_object_set_new(report, "trace", a->trace ? json_string(a->trace) : json_null());
     json_object_set_new(report, "flush", json_string(sstar_flush_name(a->flush)));
     json_object_set_new(report, "max_age_us", record_real(a->max_age_us));
     json_object_set_new(report, "alltoall", rows);

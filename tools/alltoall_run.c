@@ -20,6 +20,7 @@ enum {
     PUSHES_PER_TURN = 32, /* then arrivals have their turn, and the wire */
     PULLS_PER_TURN = 64,
     WARM_MESSAGES = 500, /* of each rank, untimed: connections, pages */
+    WARM_BYTES = 64,     /* of these, at most, if sizes vary */
 };
 
 struct run {
@@ -27,8 +28,12 @@ struct run {
     const struct alltoall_arguments *arguments;
     struct sstar_aggregator *aggregator;
     int rank, ranks;
-    char what[48]; /* for the progress line */
-    uint32_t bytes;
+    char what[48];  /* for the progress line */
+    uint32_t bytes; /* of every message, or of the longest */
+    /* Of the layer: when messages are due and how long they are, NULL if now and all alike. */
+    const uint64_t *due_ns;
+    const uint32_t *sizes;
+    uint64_t begun_ns;
     struct check check;
     uint64_t *message; /* where one is put together */
     uint32_t *number;  /* [ranks]: of the next message to each */
@@ -58,6 +63,7 @@ static int run_prepare(struct run *r, const struct plan *plan)
     r->message = calloc(r->bytes / 8 + 2, sizeof *r->message);
     r->number = calloc(ranks, sizeof *r->number);
     int err = check_open(&r->check, r->rank, r->ranks, r->bytes, r->arguments->common.seed, most);
+    r->check.varied = plan->bytes;
     return r->message && r->number ? err : -ENOMEM;
 }
 
@@ -82,8 +88,11 @@ static int push_some(struct run *r, const uint16_t *to, size_t n, size_t *done)
     size_t end = *done + PUSHES_PER_TURN < n ? *done + PUSHES_PER_TURN : n;
     for (; *done < end; (*done)++) {
         int destination = to[*done];
-        check_write(&r->check, r->message, destination, r->number[destination]);
-        int err = sstar_push(r->aggregator, destination, r->message, r->bytes);
+        uint32_t bytes = r->sizes ? r->sizes[*done] : r->bytes;
+        if (r->due_ns && clock_ns() - r->begun_ns < r->due_ns[*done])
+            break;
+        check_write(&r->check, r->message, destination, r->number[destination], bytes);
+        int err = sstar_push(r->aggregator, destination, r->message, bytes);
         if (err)
             return err;
         r->number[destination]++;
@@ -128,7 +137,12 @@ static int warm_up(struct run *r)
     }
     expect(r, matrix);
     free(matrix);
+    uint32_t sizes[WARM_MESSAGES];
+    for (size_t i = 0; i < WARM_MESSAGES; i++)
+        sizes[i] = r->check.varied && r->bytes > WARM_BYTES ? WARM_BYTES : r->bytes;
+    r->sizes = sizes;
     int err = exchange(r, to, WARM_MESSAGES);
+    r->sizes = NULL;
     return err ? err : sstar_aggregator_reset(r->aggregator);
 }
 
@@ -150,6 +164,8 @@ static int run_layers(struct run *r, const struct plan *plan, enum sstar_strateg
     for (uint32_t l = 0; l < plan->layers; l++) {
         struct sstar_ledger ledger;
         size_t begin = plan->begin[l], n = plan->begin[l + 1] - begin;
+        r->due_ns = plan->due_ns ? plan->due_ns + begin : NULL;
+        r->sizes = plan->bytes ? plan->bytes + begin : NULL;
         expect(r, plan_matrix(plan, l));
         if (plan->layers > 1)
             snprintf(r->what, sizeof r->what, "strategy %s, layer %u of %u",
@@ -158,10 +174,10 @@ static int run_layers(struct run *r, const struct plan *plan, enum sstar_strateg
             return err;
         if ((err = sstar_fast_barrier(r->world)))
             return err;
-        uint64_t begun = clock_ns();
+        r->begun_ns = clock_ns();
         if ((err = exchange(r, plan->to + begin, n)))
             return err;
-        told->seconds[l] = (double)(clock_ns() - begun) * 1e-9;
+        told->seconds[l] = (double)(clock_ns() - r->begun_ns) * 1e-9;
         /* Without the check only the numbers and the sums are known. */
         uint64_t wanted = check_wanted(&r->check);
         uint64_t got = r->arguments->check ? r->check.distinct : r->bare.pulled;
@@ -199,11 +215,32 @@ static int agree(struct run *r, const struct plan *plan, const struct told *told
         out->lost += one->lost;
         out->doubled += one->doubled;
         out->altered += one->altered;
+        if (one->ledger.wire_bytes > out->busiest_wire_bytes)
+            out->busiest_wire_bytes = one->ledger.wire_bytes;
         ledger_add(&out->ledger, &one->ledger);
     }
     out->altered += sums != 0; /* some message, which is not known */
     free(all);
     return err;
+}
+
+/* Which share of what crosses goes to the node that gets most. */
+static void find_hottest(struct run *r, const struct plan *plan, struct outcome *out)
+{
+    size_t ranks = (size_t)r->ranks;
+    double most = 0, all = 0;
+    for (int node = 0; node < sstar_node_count(r->world); node++) {
+        double got = 0;
+        for (size_t i = 0; i < plan->layers * ranks * ranks; i++) {
+            int from = (int)(i / ranks % ranks), to = (int)(i % ranks);
+            bool there = sstar_node_of(r->world, to) == node;
+            if (there && sstar_node_of(r->world, from) != node)
+                got += (double)plan->matrix[i];
+        }
+        all += got;
+        most = got > most ? got : most;
+    }
+    out->hottest_share = all > 0 ? most / all : 0;
 }
 
 static int predict(struct run *r, const struct plan *plan, const struct sstar_cost *cost,
@@ -219,27 +256,53 @@ static int predict(struct run *r, const struct plan *plan, const struct sstar_co
                                            .node_of = node_of,
                                            .port_per_rank = r->world->config.port_per_rank,
                                            .messages = plan_matrix(plan, l),
-                                           .message_bytes = r->bytes,
+                                           .message_bytes = (uint32_t)plan->mean_bytes,
                                            .hops = r->arguments->hops,
-                                           .fixed = true};
+                                           .fixed = !plan->bytes};
         struct alltoall_prediction p;
-        err = model_alltoall(&traffic, out->strategy, out->flush_bytes, cost, &p);
+        err = model_alltoall(&traffic, out->strategy, out->point.flush_bytes, cost, &p);
         out->predicted_seconds += err ? 0 : p.seconds;
     }
+    /* Not before the last is due, and on its way. */
+    double offered = plan->offered_seconds + cost->alpha_us * 1e-6;
+    if (plan->offered_seconds > 0 && out->predicted_seconds < offered)
+        out->predicted_seconds = offered;
+    find_hottest(r, plan, out);
     free(node_of);
     return err;
 }
 
+static int gather_links(struct run *r, struct outcome *out)
+{
+    size_t n = (size_t)r->ranks;
+    struct sstar_link_ledger *mine = calloc(n, sizeof *mine);
+    out->links = calloc(n * n, sizeof *out->links);
+    int err = mine && out->links ? 0 : -ENOMEM;
+    if (!err) {
+        sstar_aggregator_links(r->aggregator, mine);
+        err = sstar_allgather(r->world, mine, n * sizeof *mine, out->links);
+    }
+    free(mine);
+    return err;
+}
+
+void outcome_free(struct outcome *outcome)
+{
+    free(outcome->links);
+    outcome->links = NULL;
+}
+
 int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments *a,
                      const struct plan *plan, const struct sstar_cost *cost,
-                     enum sstar_strategy strategy, struct outcome *out)
+                     enum sstar_strategy strategy, const struct alltoall_point *point,
+                     struct outcome *out)
 {
     double s_star = sstar_s_star_bytes(cost);
-    uint32_t flush = a->flush_bytes ? a->flush_bytes : flush_bytes_of(cost);
     struct sstar_aggregator_attr attr = {.strategy = strategy,
-                                         .item_bytes = a->message_bytes,
-                                         .flush_bytes = flush,
-                                         .max_age_us = a->max_age_us,
+                                         .item_bytes = plan->bytes ? 0 : plan->most_bytes,
+                                         .max_item_bytes = plan->most_bytes,
+                                         .flush_bytes = point->flush_bytes,
+                                         .max_age_us = point->max_age_us,
                                          .flush = a->flush,
                                          .hops = a->hops,
                                          .s_star_bytes = s_star,
@@ -248,10 +311,10 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
                     .arguments = a,
                     .rank = sstar_rank(world),
                     .ranks = sstar_size(world),
-                    .bytes = a->message_bytes};
+                    .bytes = plan->most_bytes};
     snprintf(r.what, sizeof r.what, "strategy %s", sstar_strategy_name(strategy));
     struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
-    *out = (struct outcome){.strategy = strategy, .flush_bytes = flush};
+    *out = (struct outcome){.strategy = strategy, .point = *point, .ranks = r.ranks};
     int err = told ? run_prepare(&r, plan) : -ENOMEM;
     if (!err)
         err = sstar_aggregator_open(world, &attr, &r.aggregator);
@@ -264,6 +327,8 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
         err = agree(&r, plan, told, out);
     if (!err)
         err = predict(&r, plan, cost, out);
+    if (!err && a->ledger)
+        err = gather_links(&r, out);
     sstar_aggregator_close(r.aggregator);
     run_free(&r);
     free(told);
