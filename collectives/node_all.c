@@ -63,10 +63,13 @@ void node_copy_out(const struct node_job *job, void *to, const void *from, size_
 }
 
 /* What went past the caches is there before what is stored from now on. */
-static void node_copies_end(void)
+static void end_copies(const struct node_job *job)
 {
 #ifdef __x86_64__
-    _mm_sfence();
+    if (node_streams(job))
+        _mm_sfence();
+#else
+    (void)job;
 #endif
 }
 
@@ -154,17 +157,18 @@ static void reduce_shared(struct node_part *node)
     }
 }
 
-/* What we write first next time others have read last: have it back by then. */
+/* What we write the time after next others have read last: have it back by then. */
 static int end(struct node_part *node)
 {
     const struct node_job *job = node->job;
     size_t bytes = job->count * job->element_bytes;
-    struct node_slot *slot = &node->area->slots[(node->round + 1) & 1];
+    uint32_t turn = (node->round + 2) % NODE_TURNS;
+    struct node_slot *slot = &node->area->slots[turn];
     fetch_to_write(slot);
     for (size_t at = 0; bytes > sizeof slot->line && bytes <= node->all_bytes && at < bytes;
          at += 64)
-        fetch_to_write(slot->data + at);
-    node_copies_end();
+        fetch_to_write(node->area->slot_data[turn] + at);
+    end_copies(node->job);
     return NODE_DONE;
 }
 
@@ -219,7 +223,7 @@ static int act(struct node_part *node)
         if (!shared)
             return copies(node);
         reduce_shared(node);
-        node_copies_end();
+        end_copies(node->job);
         return node_meet(node);
     case SHARED:
         return NODE_DONE;

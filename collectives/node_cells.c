@@ -105,6 +105,7 @@ static int look(struct node_part *node, size_t total, size_t n)
             atomic_load_explicit(place_of(node, other, number).word, memory_order_acquire);
         if (word != due)
             return (uint32_t)word == (uint32_t)due ? node_differ(node, other) : 0;
+        fetch_to_write(place_of(node, other, number).word); /* it is ours to write next */
         fetch_words(node, total, n, end - 1);
         for (; node->known < end; node->known++)
             fetch_cell(node, node->cells[node->long_ring] + node->known,

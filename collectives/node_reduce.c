@@ -99,21 +99,22 @@ int node_meet(struct node_part *node)
     return NODE_WAITS;
 }
 
-static char *data_of(struct node_slot *slot, size_t bytes)
+static char *data_of(struct node_area *area, uint32_t round, size_t bytes)
 {
-    return bytes <= sizeof slot->line ? slot->line : slot->data;
+    struct node_slot *slot = &area->slots[round % NODE_TURNS];
+    return bytes <= sizeof slot->line ? slot->line : area->slot_data[round % NODE_TURNS];
 }
 
 const char *node_slot_of(const struct node_part *node, int i, size_t bytes)
 {
-    return data_of(&node->areas[i]->slots[node->round & 1], bytes);
+    return data_of(node->areas[i], node->round, bytes);
 }
 
 int node_exchange(struct node_part *node, const void *mine, size_t bytes)
 {
     uint32_t round = ++node->round;
-    struct node_slot *slot = &node->area->slots[round & 1];
-    memcpy(data_of(slot, bytes), mine, bytes);
+    struct node_slot *slot = &node->area->slots[round % NODE_TURNS];
+    memcpy(data_of(node->area, round, bytes), mine, bytes);
     say_core(node);
     atomic_store_explicit(&slot->word, (uint64_t)node->job->signature << 32 | round,
                           memory_order_release);
@@ -123,7 +124,8 @@ int node_exchange(struct node_part *node, const void *mine, size_t bytes)
 
 static uint64_t word_of(const struct node_part *node, int i)
 {
-    return atomic_load_explicit(&node->areas[i]->slots[node->round & 1].word, memory_order_acquire);
+    return atomic_load_explicit(&node->areas[i]->slots[node->round % NODE_TURNS].word,
+                                memory_order_acquire);
 }
 
 static bool is_here(const struct node_part *node, int i)

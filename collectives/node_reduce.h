@@ -20,19 +20,21 @@ enum {
     NODE_SLOT_BYTES = 16 * 1024,       /* and where ranks share cores: fewer meetings count more */
     NODE_ALL_BYTES = 128,              /* the same where one node is all, */
     NODE_ALL_CROWDED_BYTES = 4 * 1024, /* and ranks share cores */
-    NODE_STAGING_BYTES = 512 * 1024,   /* each of two */
-    NODE_BLOCK_BYTES = 16 * 1024,      /* reduced at a time, so that it stays in the L1 cache */
+    NODE_TURNS = 4,
+    NODE_STAGING_BYTES = 512 * 1024, /* each of two */
+    NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */
     NODE_CELL_BYTES = 1024, /* two ranks give each other larger vectors in cells (node_cells.c), */
     NODE_CELLS = 256,       /* of which so many are under way, in half of an L2 cache, */
     NODE_FEW_CELLS = 8,     /* or so few of short vectors, in the L1 cache */
 };
 
-/* Two slots take turns: when the others are seen in round r + 1 they have done with round r. What
+/* Slots take turns: when the others are seen in round r + 1 they have done with round r. Two would
+ * do; with four there is time to have a line back from those who read it before it is written. What
  * fits into the line of the word stands there; more begins at a line of its own. */
 struct node_slot {
-    alignas(64) _Atomic uint64_t word; /* signature << 32 | round */
+    alignas(
+        256) _Atomic uint64_t word; /* signature << 32 | round; no neighbour is fetched with it */
     char line[56];
-    char data[NODE_SLOT_BYTES];
 };
 struct node_word {
     alignas(64) _Atomic uint64_t word; /* signature << 32 | number of the cell that is full */
@@ -42,7 +44,8 @@ struct node_area {
     _Atomic int core;                   /* on which it ran when it came */
     alignas(64) uint64_t send, recv;    /* the job's memory, in the address space of the rank */
     uint32_t send_is_shared, recv_is_shared, signature;
-    struct node_slot slots[2];
+    struct node_slot slots[NODE_TURNS];
+    alignas(64) char slot_data[NODE_TURNS][NODE_SLOT_BYTES];
     struct node_word words[NODE_FEW_CELLS + NODE_CELLS];
     alignas(64) char cells[NODE_FEW_CELLS + NODE_CELLS][NODE_CELL_BYTES];
     alignas(64) char staging[2][NODE_STAGING_BYTES];

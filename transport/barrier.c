@@ -24,13 +24,13 @@
 #include <stdlib.h>
 
 /* With a core for each rank a line comes within so many looks. */
-enum { LOOKS_BEFORE_WAIT = 64 };
+enum { LOOKS_BEFORE_WAIT = 64, TURNS = 4 };
 
 struct barrier_words {
     struct {
         alignas(256) _Atomic uint64_t arrived; /* barriers that this rank has come to */
         _Atomic int core;                      /* on which it ran then */
-    } turns[2];                                /* of odd and of even barriers */
+    } turns[TURNS];                            /* one after the other */
     alignas(256) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
 };
 
@@ -134,25 +134,27 @@ void barrier_close(struct sstar_world *world)
 
 static bool has_come(const struct barrier *barrier, int i, uint64_t count)
 {
-    return atomic_load_explicit(&barrier->node[i]->turns[count & 1].arrived,
+    return atomic_load_explicit(&barrier->node[i]->turns[count % TURNS].arrived,
                                 memory_order_acquire) >= count;
 }
 
 static void come(struct barrier *barrier, uint64_t count, bool crowded)
 {
     if (crowded)
-        atomic_store_explicit(&barrier->mine->turns[count & 1].core, sched_getcpu(),
+        atomic_store_explicit(&barrier->mine->turns[count % TURNS].core, sched_getcpu(),
                               memory_order_relaxed);
-    atomic_store_explicit(&barrier->mine->turns[count & 1].arrived, count, memory_order_release);
+    atomic_store_explicit(&barrier->mine->turns[count % TURNS].arrived, count,
+                          memory_order_release);
 }
 
 /* None that is missing was last on our core. */
 static bool missing_are_elsewhere(const struct barrier *barrier, uint64_t count)
 {
-    int core = atomic_load_explicit(&barrier->mine->turns[count & 1].core, memory_order_relaxed);
+    int core =
+        atomic_load_explicit(&barrier->mine->turns[count % TURNS].core, memory_order_relaxed);
     for (int i = 0; i < barrier->node_size; i++)
-        if (atomic_load_explicit(&barrier->node[i]->turns[count & 1].core, memory_order_relaxed) ==
-                core &&
+        if (atomic_load_explicit(&barrier->node[i]->turns[count % TURNS].core,
+                                 memory_order_relaxed) == core &&
             !has_come(barrier, i, count))
             return false;
     return true;
@@ -254,8 +256,8 @@ int sstar_fast_barrier(struct sstar_world *world)
         return wait_to_pass(world, barrier);
     for (int i = 0; i < barrier->node_size && !err; i++)
         err = wait_for(world, barrier, i);
-    /* The line that we write next time others have read last: have it back by then. */
-    fetch_to_write(&barrier->mine->turns[(count + 1) & 1]);
+    /* The line that we write the time after next others have read last: have it back by then. */
+    fetch_to_write(&barrier->mine->turns[(count + 2) % TURNS]);
     if (!err && world->node_count > 1) {
         err = nodes_meet(world, barrier);
         if (!err)
