@@ -22,6 +22,7 @@ enum {
     LONG_BYTES = NODE_FEW_CELLS * NODE_CELL_BYTES,
     FETCH_AHEAD = 3, /* cells */
     WORDS_AHEAD = 3, /* words */
+    READ_AHEAD = 4,  /* cells of our own vector, from memory: */
 };
 
 /* The cells that take turns. Short vectors have few of their own, which stay in the L1 cache. */
@@ -68,8 +69,11 @@ static void fill(struct node_part *node, size_t total, size_t n)
 {
     size_t i = node->filled++;
     uint64_t number = node->cells[node->long_ring] + i;
-    node->copy(place_of(node, node->me, number).data,
-               (const char *)node->job->send + i * NODE_CELL_BYTES, bytes_of(total, i));
+    const char *send = (const char *)node->job->send + i * NODE_CELL_BYTES;
+    if (node_streams(node->job) && i + READ_AHEAD < n)
+        for (size_t at = 0; at < NODE_CELL_BYTES; at += LINE_BYTES)
+            __builtin_prefetch(send + READ_AHEAD * NODE_CELL_BYTES + at);
+    node->copy(place_of(node, node->me, number).data, send, bytes_of(total, i));
     if (end_of_group(total, n, i) == i + 1)
         atomic_store_explicit(place_of(node, node->me, number).word, full(node, number),
                               memory_order_release);
