@@ -24,6 +24,7 @@
 #include <emmintrin.h>
 #endif
 
+enum { STREAM_BLOCK_BYTES = 2048, READ_AHEAD = 2 };
 enum stage { BEGIN, SMALL, HELLO, SHARED, COPIES };
 
 struct hello {
@@ -136,16 +137,28 @@ static void reduce_by_groups(struct node_part *node, size_t at, size_t count, ch
     }
 }
 
+/* Inputs that come from memory are asked for some blocks ahead. */
+static void read_ahead(const struct node_part *node, size_t at, size_t bytes)
+{
+    size_t end = node->job->count * node->job->element_bytes;
+    for (int i = 0; i < node->size && at + bytes <= end; i++)
+        for (size_t line = 0; line < bytes; line += 64)
+            __builtin_prefetch(node->inputs[i] + at + line);
+}
+
 /* Our slice into the results of all, a block at a time. */
 static void reduce_shared(struct node_part *node)
 {
     const struct node_job *job = node->job;
-    size_t offset, count, bytes = job->element_bytes, block = NODE_BLOCK_BYTES / bytes;
     bool stream = node_streams(job);
+    size_t offset, count, bytes = job->element_bytes;
+    size_t block = (stream ? STREAM_BLOCK_BYTES : NODE_BLOCK_BYTES) / bytes;
     hierarchy_slice(node->size, job->count, node->me, &offset, &count);
     for (size_t done = 0; done < count; done += block) {
         size_t at = offset + done, n = count - done < block ? count - done : block;
         char *own = node->outputs[node->me] + at * bytes;
+        if (stream)
+            read_ahead(node, (at + READ_AHEAD * block) * bytes, block * bytes);
         char *to = stream ? node->block : own;
         if (node->groups == node->size)
             node_reduce_inputs(node, job, node->inputs, at, n, to);
