@@ -158,9 +158,24 @@ int ranks_run(const struct ranks *ranks)
     return ranks->processes ? run_processes(all, ranks->size) : run_threads(all, ranks->size);
 }
 
+/* A proxy and the rank whose it is are ordered by what the other rank answers; ThreadSanitizer sees
+ * that only where the other rank is in the same process. */
+static bool threads_only(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    const char *control = getenv("SSTAR_CONTROL");
+    return control && strncmp(control, "proxy", 5) == 0;
+#else
+    return false;
+#endif
+}
+
 void ranks_expect(const struct ranks *ranks)
 {
-    assert_int_equal(ranks_run(ranks), 0);
+    struct ranks these = *ranks;
+    if (threads_only())
+        these.processes = false;
+    assert_int_equal(ranks_run(&these), 0);
 }
 
 void ranks_expect_both(struct ranks ranks)

@@ -358,7 +358,7 @@ static void mistakes_are_refused(void **state)
     assert_int_equal(run(&(struct ranks){.size = 8, .ranks_per_node = 4, .body = too_much}), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_node),
@@ -371,5 +371,7 @@ int main(void)
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(mistakes_are_refused),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -613,7 +613,7 @@ static void edges_and_refusals(void **state)
         }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edges_and_refusals), cmocka_unit_test(one_node),
@@ -625,5 +625,7 @@ int main(void)
     };
     print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
                   full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ die() {
 
 # shellcheck disable=SC2034 # used by those that source this file
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libibverbs-dev librdmacm-dev
-    ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev libcmocka-dev scdoc"
+    ibverbs-providers liburing-dev libjansson-dev libxxhash-dev zlib1g-dev libhwloc-dev libcmocka-dev scdoc"
 # shellcheck disable=SC2034
 packages_demo="gnuplot-nox jq"
 # shellcheck disable=SC2034

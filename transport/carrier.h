@@ -49,25 +49,27 @@ struct carried {
 };
 
 struct carrier {
-    const struct verbs *verbs;
-    struct ibv_cq *cq;
-    struct lane *lanes; /* by link and queue pair */
-    uint32_t n_lanes, lanes_per_link;
-    uint16_t *touched;
-    uint32_t n_touched;
-    uint32_t batch;    /* ring after so many at the latest; 0: after all that is there */
-    uint32_t expected; /* completions to come of lanes with records */
-    uint32_t stamped;  /* requests under way whose stages are asked for */
+    /* What callers read, and nobody writes while all is well. */
+    alignas(64) uint32_t lanes_per_link;
     uint16_t index;    /* with its proxy */
     bool links_wait;   /* links look for arrivals here: poll even if nothing is expected */
     _Atomic int error; /* the first, of a call or a completion: negative errno */
     _Atomic uint32_t error_lane; /* CARRIER_NO_LANE: polling failed */
     _Atomic int attached;
+    const struct verbs *verbs;
+    struct ibv_cq *cq;
+    struct lane *lanes;        /* by link and queue pair */
+    struct carried *handed_on; /* [handed_mask + 1] */
+    uint32_t handed_mask, n_lanes;
+    /* What its thread writes all the time. */
+    alignas(64) uint16_t *touched;
+    uint32_t n_touched;
+    uint32_t batch;    /* ring after so many at the latest; 0: after all that is there */
+    uint32_t expected; /* completions to come of lanes with records */
+    uint32_t stamped;  /* requests under way whose stages are asked for */
     _Atomic uint64_t cqes;
     alignas(64) _Atomic uint32_t tail;
     alignas(64) _Atomic uint32_t head;
-    alignas(64) struct carried *handed_on; /* [handed_mask + 1] */
-    uint32_t handed_mask;
 };
 
 /* `completions`: how many may be waiting to be read by the link at a time. 0 or -ENOMEM. */

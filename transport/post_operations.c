@@ -50,8 +50,13 @@ static void fill(const struct sstar_link *link, const struct sstar_one_sided *op
         d->sge = (struct ibv_sge){
             .addr = (uintptr_t)op->local, .length = op->bytes, .lkey = op->region->mr->lkey};
         d->n_sge = 1;
-        if (op->kind == SSTAR_PUT && op->bytes <= link->links->device->max_inline)
+        if (op->kind == SSTAR_PUT && op->bytes <= link->links->device->max_inline &&
+            !(op->flags & POST_NOT_INLINE))
             flags |= DESCRIPTOR_INLINE;
+    }
+    if (__builtin_expect(op->flags & POST_STAMPED, 0)) {
+        flags |= DESCRIPTOR_STAMPED;
+        d->immediate = (uint32_t)((const struct stage_stamps *)(uintptr_t)op->add)->written;
     }
     d->flags = flags;
 }

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* What `sstar control-path` says of stages, and of what alpha may be. */
+#include "tools/control_path.h"
+#include "tools/record.h"
+#include <stdio.h>
+
+const char *const path_stage_names[STAGES] = {
+    [STAGE_HANDOVER] = "hand-over",       [STAGE_BUILD] = "build WQE",
+    [STAGE_BATCH] = "wait for batch",     [STAGE_DOORBELL] = "doorbell",
+    [STAGE_DEVICE] = "device (emulated)", [STAGE_COMPLETION] = "completion",
+    [STAGE_TOLD] = "caller told",
+};
+
+static const struct column stage_columns[] = {
+    {"path", "path", "%s", 6},          {"post", "post", "%s", 5},
+    {"inline", "inline", "%s", 6},      {"size_bytes", "bytes", "%d", 7},
+    {"stage", "stage", "%s", 18},       {"typical_ns", "typical[ns]", "%.1f", 11},
+    {"median_ns", "median", "%.1f", 9}, {"p99_ns", "p99", "%.1f", 10},
+    {"max_ns", "greatest", "%.0f", 10}, {"share_percent", "share[%]", "%.1f", 8},
+};
+static const struct column budget_columns[] = {
+    {"size_bytes", "bytes", "%d", 9},
+    {"beta_GBps", "beta[GB/s]", "%.3g", 10},
+    {"bytes_us", "S/beta[us]", "%.3f", 10},
+    {"alpha_for_50_us", "a for 50%", "%.3f", 10},
+    {"alpha_for_80_us", "80%", "%.3f", 9},
+    {"alpha_for_90_us", "90%[us]", "%.3f", 9},
+    {"path", "path", "%s", 7},
+    {"post", "post", "%s", 5},
+    {"alpha_us", "has[us]", "%.3f", 9},
+    {"efficiency_percent", "eff.[%]", "%.1f", 7},
+};
+
+static json_t *stage_row(const char *name, double typical_ns, double whole_ns)
+{
+    json_t *row = json_object();
+    json_object_set_new(row, "stage", json_string(name));
+    json_object_set_new(row, "typical_ns", record_real(typical_ns));
+    json_object_set_new(row, "share_percent", record_real(100 * typical_ns / whole_ns));
+    return row;
+}
+
+json_t *path_stage_rows(const struct path_lone *lone)
+{
+    json_t *rows = json_array();
+    double sum = 0;
+    for (int i = 0; i < STAGES; i++)
+        sum += lone->stage[i].typical_ns;
+    for (int i = 0; i < STAGES; i++) {
+        const struct path_spread *spread = &lone->stage[i];
+        json_t *row = stage_row(path_stage_names[i], spread->typical_ns, sum);
+        json_object_set_new(row, "median_ns", record_real(spread->median_ns));
+        json_object_set_new(row, "p99_ns", record_real(spread->p99_ns));
+        json_object_set_new(row, "max_ns", record_real(spread->max_ns));
+        json_array_append_new(rows, row);
+    }
+    json_t *row = stage_row("sum", sum, lone->alpha_ns);
+    json_object_set_new(row, "samples", json_integer(lone->samples));
+    json_object_set_new(row, "one_in", json_integer(lone->interval));
+    json_array_append_new(rows, row);
+    json_array_append_new(rows, stage_row("from outside", lone->alpha_ns, lone->alpha_ns));
+    return rows;
+}
+
+void path_report_stages(const json_t *stages)
+{
+    enum { COLUMNS = sizeof(stage_columns) / sizeof(*stage_columns) };
+    const json_t *row;
+    size_t i;
+    printf(
+        "# stages of a lone message; typical: mean of the middle half; shares of the sum, and that "
+        "beside what is measured from outside\n");
+    table_head(stdout, stage_columns, COLUMNS);
+    json_array_foreach((json_t *)(uintptr_t)stages, i, row)
+        table_row(stdout, stage_columns, COLUMNS, row);
+}
+
+void path_report_budget(json_t *budget)
+{
+    enum { COLUMNS = sizeof(budget_columns) / sizeof(*budget_columns) };
+    json_t *row;
+    size_t i;
+    if (json_array_size(budget) == 0)
+        return;
+    printf("# budget: what alpha may be for a lone message to reach a share of the bandwidth, and "
+           "what it is here\n");
+    table_head(stdout, budget_columns, COLUMNS);
+    json_array_foreach(budget, i, row) table_row(stdout, budget_columns, COLUMNS, row);
+}
