@@ -149,17 +149,24 @@ static double time_one(const struct trial *t, size_t i)
     return now_us() - begin;
 }
 
-/* Iterations that fit the budget, from the quickest of the first ones; the same on all ranks. */
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Iterations that fit the budget, from the median of the first ones: where ranks lack cores some
+ * take a hundred times as long as the quickest. The same on all ranks. */
 static int warm_up(const struct trial *t)
 {
-    double quickest = 1e12;
+    double us[WARMUP];
     for (size_t i = 0; i < WARMUP; i++) {
         double begin = now_us();
         time_one(t, i);
-        double us = now_us() - begin;
-        quickest = us < quickest ? us : quickest;
+        us[i] = now_us() - begin;
     }
-    double n = t->budget_us / (quickest > 0.05 ? quickest : 0.05);
+    qsort(us, WARMUP, sizeof *us, compare);
+    double typical = us[WARMUP / 2], n = t->budget_us / (typical > 0.05 ? typical : 0.05);
     n = n < LEAST_ITERATIONS ? LEAST_ITERATIONS : n > MOST_ITERATIONS ? MOST_ITERATIONS : n;
     char text[PEER_COMMAND_BYTES];
     snprintf(text, sizeof text, "%d", (int)n);
@@ -168,12 +175,6 @@ static int warm_up(const struct trial *t)
     for (int i = 0; i < iterations / 10; i++)
         time_one(t, (size_t)i);
     return iterations;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void answer_time(const struct trial *t)
