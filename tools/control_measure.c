@@ -168,14 +168,16 @@ static void *lone_main(void *arg)
     struct sstar_one_sided op = operation(c, 0);
     op.flags |= SSTAR_TELL;
     const struct sstar_one_sided plain = op;
+    struct stamped stamp;
+    op.flags |= POST_STAMPED;
+    op.add = (uintptr_t)&stamp;
     uint64_t last = clock_ns();
     uint32_t to_stamp = c->interval ? c->interval / 2 : UINT32_MAX, sample = 0;
     for (uint32_t left = c->n, of_block = c->block, block = 0; left > 0 && !c->err; left--) {
         bool stamped = to_stamp-- == 0;
         if (stamped) {
-            op.flags |= POST_STAMPED;
-            op.add = (uintptr_t)&c->stamps[sample];
-            c->stamps[sample].written = stage_now();
+            stamp.stamps = &c->stamps[sample];
+            stamp.written = stage_now();
         }
         c->err = post(c, stamped ? &op : &plain, 1);
         if (!c->err)
@@ -279,7 +281,8 @@ static int lone_measure(struct path_test *test, const struct path_way *way, stru
                         struct path_lone *lone)
 {
     struct caller *c = aligned_alloc(64, sizeof(*c));
-    struct stage_stamps *stamps = calloc(LONE_MOST, sizeof(*stamps));
+    struct stage_stamps *stamps =
+        aligned_alloc(alignof(struct stage_stamps), LONE_MOST * sizeof(*stamps));
     uint64_t *told = calloc(LONE_MOST, sizeof(*told));
     double *values = calloc(LONE_MOST, sizeof(*values)), stamped_ns;
     uint32_t n = 0;

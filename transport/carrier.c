@@ -28,7 +28,7 @@ int carrier_lane_tells(struct lane *lane, uint32_t depth)
 {
     uint32_t ring = power_above(depth);
     lane->records = calloc(ring, sizeof *lane->records);
-    lane->stamps = calloc(ring, sizeof *lane->stamps);
+    lane->stamps = aligned_alloc(alignof(struct stage_stamps), ring * sizeof *lane->stamps);
     lane->mask = ring - 1;
     lane->depth = depth;
     lane->signal_every = depth / 4;

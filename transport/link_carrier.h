@@ -17,10 +17,13 @@ int link_hand_over(struct sstar_link *link, const struct rc_qp *q,
                    const struct post_request *request, bool last);
 int link_hand_over_receives(struct sstar_link *link, const struct rc_qp *q, uint32_t n,
                             uint64_t wr_id);
-/* Flags for sstar_post, for measuring: `add` is a struct stage_stamps * whose `written` is set, and
- * which is filled when the operation has completed and the caller has been told; the data is not
- * sent inline although it could be. */
+/* Flags for sstar_post, for measuring. `add` is a struct stamped *; its stamps are filled when the
+ * operation has completed and the caller has been told. Not inline: although it could be. */
 enum { POST_STAMPED = 0x100, POST_NOT_INLINE = 0x200 };
+struct stamped {
+    uint64_t written;            /* when the caller began */
+    struct stage_stamps *stamps; /* not touched before, which would take their cache line away */
+};
 
 /* As poll_cq. */
 int link_carrier_poll(struct sstar_links *links, struct ibv_wc *wc, int most);

@@ -55,8 +55,10 @@ static void fill(const struct sstar_link *link, const struct sstar_one_sided *op
             flags |= DESCRIPTOR_INLINE;
     }
     if (__builtin_expect(op->flags & POST_STAMPED, 0)) {
+        const struct stamped *stamped = (const void *)(uintptr_t)op->add;
         flags |= DESCRIPTOR_STAMPED;
-        d->immediate = (uint32_t)((const struct stage_stamps *)(uintptr_t)op->add)->written;
+        d->immediate = (uint32_t)stamped->written;
+        d->operand = (uintptr_t)stamped->stamps;
     }
     d->flags = flags;
 }

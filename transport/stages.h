@@ -9,12 +9,13 @@
 #define SSTAR_TRANSPORT_STAGES_H
 
 #include "transport/wait.h"
+#include <stdalign.h>
 
 struct stage_stamps {
-    uint64_t written; /* the caller began with the descriptor */
-    uint64_t seen;    /* the control path took it up */
-    uint64_t built;   /* its WQE is whole */
-    uint64_t ring;    /* the doorbell is about to be rung for its batch */
+    alignas(64) uint64_t written; /* the caller began with the descriptor */
+    uint64_t seen;                /* the control path took it up */
+    uint64_t built;               /* its WQE is whole */
+    uint64_t ring;                /* the doorbell is about to be rung for its batch */
     uint64_t rung;
     uint64_t device; /* so many ticks between these two were the device's own (softnic) */
     uint64_t cqe;    /* its completion, or one behind it, was found; then the caller is told */
