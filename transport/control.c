@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/control.h"
+#include "transport/links.h"
 #include "transport/wait.h"
 #include <endian.h>
 #include <errno.h>
@@ -71,11 +72,13 @@ static void channel_ended(struct channel *c)
         blame(c->world, c->rank);
         return;
     }
-    world_fail(
-        c->world, -c->error,
-        "rank %d has no connection to rank %d (host %s) any more: %s; its host or the network "
-        "between the two is down",
-        c->world->rank, c->rank, c->world->ranks[c->rank].host, strerror(c->error));
+    char link[288];
+    links_describe(c->world, c->rank, link, sizeof(link));
+    world_fail(c->world, -c->error,
+               "rank %d has no connection to rank %d (host %s) any more: %s; look at: that host, "
+               "and the network between the two%s%s",
+               c->world->rank, c->rank, c->world->ranks[c->rank].host, strerror(c->error),
+               *link ? ", and " : "", link);
 }
 
 static void read_frames(struct channel *c)

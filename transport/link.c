@@ -195,7 +195,8 @@ int sstar_link_wait(struct sstar_link *link, uint64_t ticket)
             return events;
         if (events > 0)
             wait_progress(&w);
-        err = wait_step(&w);
+        else
+            err = wait_step(&w);
     }
     return err;
 }
@@ -219,8 +220,9 @@ int sstar_signal_wait(struct sstar_link *link, uint64_t count)
         uint64_t now = sstar_signals(link);
         if (now != before)
             wait_progress(&w);
+        else
+            err = wait_step(&w);
         before = now;
-        err = wait_step(&w);
     }
     return err;
 }

@@ -98,12 +98,38 @@ static struct ibv_wc find_cause(struct sstar_links *links, struct ibv_wc wc)
     return wc;
 }
 
+static bool port_is_down(const struct device *device)
+{
+    struct ibv_port_attr port;
+    return device->verbs->query_port(device->context, device->port, &port) == 0 &&
+           port.state != IBV_PORT_ACTIVE;
+}
+
+void links_describe(const struct sstar_world *world, int rank, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (const struct sstar_links *links = world->links; links; links = links->next) {
+        const struct sstar_link *link = links->by_rank[rank];
+        if (!link || link->local)
+            continue;
+        char ours[64], theirs[64];
+        gid_text(&link->gid, ours, sizeof ours);
+        gid_text(&link->peer_gid, theirs, sizeof theirs);
+        snprintf(text, size, "the link to rank %d (%s), device %s port %u%s, GID %s to %s", rank,
+                 world->ranks[rank].host, links->device->name, links->device->port,
+                 port_is_down(links->device) ? " (which is down)" : "", ours, theirs);
+        return;
+    }
+    if (world->device)
+        snprintf(text, size, "this rank's device %s port %u%s, GID %s", world->device->name,
+                 world->device->port, port_is_down(world->device) ? " (which is down)" : "",
+                 world->device->gid_text);
+}
+
 /* A port that is down explains more than the status, which differs between devices. */
 static const char *look_at(const struct device *device, const struct explanation *why)
 {
-    struct ibv_port_attr port;
-    if (device->verbs->query_port(device->context, device->port, &port) == 0 &&
-        port.state != IBV_PORT_ACTIVE)
+    if (port_is_down(device))
         return "the port of this rank, which is down";
     return why->look_at;
 }

@@ -255,13 +255,17 @@ static int one_sided_build(struct sstar_link *link, const struct one_sided *op,
     link->next_put_qp = qp + 1 == link->data_qps ? 0 : qp + 1;
     bool signal = op->flags & SSTAR_SIGNAL, is_write = opcode == IBV_WR_RDMA_WRITE;
     bool merged = signal && is_write && link->links->arrival == ARRIVAL_BY_COMPLETION;
-    struct rc_op wr = {.opcode = merged ? IBV_WR_RDMA_WRITE_WITH_IMM : opcode,
-                       .immediate = immediate_make(IMM_SIGNAL, 0),
-                       .remote_address = op->address,
-                       .rkey = op->remote->rkey,
-                       .add = op->add,
-                       .inline_data = is_write,
-                       .bytes = (uint32_t)op->bytes};
+    struct rc_op wr; /* not cleared as a whole: most of it are pieces */
+    wr.opcode = merged ? IBV_WR_RDMA_WRITE_WITH_IMM : opcode;
+    wr.immediate = immediate_make(IMM_SIGNAL, 0);
+    wr.remote_address = op->address;
+    wr.rkey = op->remote->rkey;
+    wr.add = op->add;
+    wr.inline_data = is_write;
+    wr.is_word = wr.signalled = wr.put = wr.probe = false;
+    wr.bytes = (uint32_t)op->bytes;
+    wr.ticket = 0;
+    wr.n_sge = 0;
     if (op->bytes > 0)
         wr.sge[wr.n_sge++] = (struct ibv_sge){.addr = (uintptr_t)op->local,
                                               .length = (uint32_t)op->bytes,

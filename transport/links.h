@@ -206,6 +206,9 @@ int rc_drain(struct sstar_link *link);
 /* The connection broke: the world fails with this text, unless the control plane says within 200 ms
  * that a rank died. Returns the world's failure. */
 int link_peer_lost(const struct sstar_link *link, const char *text);
+/* Which link goes to `rank`: device, port, both GIDs; or where none does the device. May be empty.
+ */
+void links_describe(const struct sstar_world *world, int rank, char *text, size_t size);
 /* The world fails because of this completion. Returns the code. */
 int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *wc);
 

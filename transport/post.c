@@ -73,17 +73,19 @@ static void build_in_chain(struct post_chain *chain, const struct post_request *
     int i = chain->n++;
     struct ibv_send_wr *wr = &chain->wr[i];
     struct ibv_sge *sge = chain->sge[i];
-    *wr = (struct ibv_send_wr){.wr_id = r->wr_id,
-                               .opcode = r->opcode,
-                               .sg_list = sge,
-                               .num_sge = r->n_sge,
-                               .send_flags = r->flags,
-                               .imm_data = htobe32(r->immediate)};
+    wr->wr_id = r->wr_id; /* what no opcode of ours uses stays as it was made: zero */
+    wr->next = NULL;
+    wr->sg_list = sge;
+    wr->num_sge = r->n_sge;
+    wr->opcode = r->opcode;
+    wr->send_flags = r->flags;
+    wr->imm_data = htobe32(r->immediate);
     if (r->is_word) {
         memcpy(chain->word[i], (const void *)(uintptr_t)r->sge->addr, r->sge->length);
         *sge = (struct ibv_sge){.addr = (uintptr_t)chain->word[i], .length = r->sge->length};
-    } else if (r->n_sge > 0) {
-        memcpy(sge, r->sge, sizeof *sge * (size_t)r->n_sge);
+    } else {
+        for (int piece = 0; piece < r->n_sge; piece++)
+            sge[piece] = r->sge[piece];
     }
     if (r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         wr->wr.atomic.remote_addr = r->remote_address;

@@ -113,10 +113,10 @@ int wait_step(struct waiter *w)
     bool crowded = world_crowded(world) && !w->on_other_cores;
     bool spinning = !crowded && (w->started_ns == 0 || w->looked_ns - w->started_ns < spin_ns);
     if (steps % (spinning ? LOOK_STEPS : YIELDS_PER_LOOK) != 0) {
-        if (spinning)
-            cpu_relax();
-        else
+        if (!spinning)
             sched_yield();
+        else if (!world->emulated)
+            cpu_relax();
         return 0;
     }
     uint64_t now = clock_ns();

@@ -9,8 +9,9 @@
  *             return err;
  *     }
  *
- * wait_step spins (pause), then yields, then sleeps on the world's event loop; with more ranks than
- * cores it yields at once. It looks at the control plane now and then, so a dead rank ends every
+ * wait_step spins (with pauses, but not on an emulated processor, which leaves translated code for
+ * each of them), then yields, then sleeps on the world's event loop; with more ranks than cores it
+ * yields at once. It looks at the control plane now and then, so a dead rank ends every
  * wait; it says on stderr after 5 s who waits for whom, and fails with -ETIMEDOUT at the deadline.
  * Call wait_progress when the condition has not come but something has moved: the warning and the
  * deadline then start again (honest work is not failure).

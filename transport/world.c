@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 int world_fail(struct sstar_world *world, int code, const char *format, ...)
 {
@@ -39,6 +42,20 @@ static int quota_cores(void)
     int fields = fscanf(file, "%ld %ld", &quota_us, &period_us);
     fclose(file);
     return fields == 2 && period_us > 0 ? (int)((quota_us + period_us - 1) / period_us) : 0;
+}
+
+/* Whether a program plays the processor (QEMU's TCG says so in this leaf). */
+static bool is_emulated(void)
+{
+#if defined(__x86_64__)
+    unsigned int eax, name[3];
+    if (!__get_cpuid(1, &eax, &name[0], &name[1], &name[2]) || !(name[1] & 1u << 31))
+        return false; /* no hypervisor */
+    __cpuid(0x40000000, eax, name[0], name[1], name[2]);
+    return memcmp(name, "TCGTCGTCGTCG", sizeof(name)) == 0;
+#else
+    return false;
+#endif
 }
 
 static int count_cores(cpu_set_t *set)
@@ -132,6 +149,7 @@ int world_open_over(struct sstar_world **world, const struct sstar_config *confi
     w->rank = config->rank;
     w->size = config->size;
     w->cores = count_cores(&w->allowed);
+    w->emulated = is_emulated();
     w->log.fd = -1;
     int err = check_config(config, &w->report);
     if (err < 0)

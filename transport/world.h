@@ -29,6 +29,7 @@ struct sstar_world {
     int *node_first_member; /* [node_count + 1] into node_members: ranks of each node in order */
     int *node_members;      /* [size] */
     int cores;              /* that this process may run on */
+    bool emulated;          /* the processor: a pause costs it microseconds */
     cpu_set_t allowed;      /* likewise, when the world was opened */
     int ranks_on_host;
     struct control *control;         /* control.c: rendezvous sockets, pidfds, the event loop */
