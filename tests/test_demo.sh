@@ -19,7 +19,7 @@ sed -e '1,/^== in one paragraph/d' -e '/demo.json and/,$d' "$work/said" | tr '\n
 
 # Of what it says nothing may be missing, and no figure empty, null or not a number.
 grep -Eq 'null|nan|inf ' "$work/words" && fail "a figure is none: $(cat "$work/words")"
-for text in 'Measured on softnic-shaped, not on a NIC' 'starts in [1-9][0-9.]* us' 'moves at [0-9.]+ +GB/s' \
+for text in 'Measured on softnic-shaped, not on a NIC' 'a lone message starts in [1-9][0-9.]* us' 'moves at [0-9.]+ +GB/s' \
     'S\* is [1-9][0-9.]* KB' 'S\*rate = [0-9.]+ KB' 'The same [1-9][0-9]* messages, [1-9][0-9]* of them across' \
     'take [0-9.]+ ms instead of [0-9.]+ ms: [0-9.]+ times faster per node' \
     'Lost, doubled, altered: 0, 0, 0\.' 'AllReduce of 64 KiB takes [0-9.]+ ms \(predicted [0-9.]+\), +the ring [0-9.]+ ms'; do

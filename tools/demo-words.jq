@@ -14,7 +14,8 @@ def by(s): .alltoall[] | select(.strategy == s);
 ([$none.seconds, 1.1 * $none.predicted_seconds] | min) as $before |
 def ms: . * 1000 | round1 | tostring + " ms";
 
-"Measured on \(.device), not on a NIC: a lone message starts in \($f.alpha_us | round1) us and then moves at " +
+"Measured on \(.device), not on a NIC\(if .fitted then "" else " (but the next three figures are what was imposed: " +
+"the machine was too busy to measure them)" end): a lone message starts in \($f.alpha_us | round1) us and then moves at " +
 "\($f.beta_GBps | . * 1000 | round | . / 1000) GB/s, so S* is \($f.s_star_bytes | kb): below that a message pays mostly for " +
 "being sent at all. Back to back a message costs \($f.gap_us | round1) us and its bytes, so a stream pays mostly for its messages " +
 "below S*rate = \($f.s_star_rate_bytes | kb). " +
