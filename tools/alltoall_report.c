@@ -213,25 +213,18 @@ static void print_head(struct sstar_world *world, const struct alltoall_argument
     table_head(stdout, all, choose_columns(a, all));
 }
 
-int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *a,
-                    const struct plan *plan, const struct sstar_cost *cost,
-                    const struct outcome *outcomes, int n)
+/* How many times as fast as `none`, and as the wire alone foretells. */
+static void put_gain(json_t *row, const struct outcome *none, const struct outcome *o)
 {
-    struct sstar_device_info device;
-    if (sstar_device_info(world, &device)) {
-        fprintf(stderr, "sstar alltoall: %s\n", sstar_last_error(world));
-        return EXIT_FAILURE;
-    }
-    json_t *report = record_new(world, "alltoall"), *rows = json_array();
-    uint64_t wrong = 0;
-    print_head(world, a, plan, cost, &device);
-    for (int i = 0; i < n; i++) {
-        json_t *row = row_of(plan, cost, device.device_class, &outcomes[i]);
-        print_row(a, row);
-        json_array_append_new(rows, row);
-        wrong += outcomes[i].lost + outcomes[i].doubled + outcomes[i].altered;
-    }
-    print_words(world, a, plan, cost, outcomes, n);
+    if (!none || none->seconds <= 0 || o->seconds <= 0)
+        return;
+    record_number(row, "gain", none->seconds / o->seconds);
+    if (none->predicted_seconds > 0 && o->predicted_seconds > 0)
+        record_number(row, "gain_predicted", none->predicted_seconds / o->predicted_seconds);
+}
+
+static void put_arguments(json_t *report, const struct alltoall_arguments *a)
+{
     json_object_set_new(report, "seed", json_integer((json_int_t)a->common.seed));
     json_object_set_new(report, "routing", a->routing ? json_string(a->routing) : json_null());
     json_object_set_new(report, "per_layer", json_boolean(a->per_layer));
@@ -247,6 +240,29 @@ int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *
     json_object_set_new(report, "trace", a->trace ? json_string(a->trace) : json_null());
     json_object_set_new(report, "flush", json_string(sstar_flush_name(a->flush)));
     json_object_set_new(report, "max_age_us", record_real(a->max_age_us));
+}
+
+int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *a,
+                    const struct plan *plan, const struct sstar_cost *cost,
+                    const struct outcome *outcomes, int n)
+{
+    struct sstar_device_info device;
+    if (sstar_device_info(world, &device)) {
+        fprintf(stderr, "sstar alltoall: %s\n", sstar_last_error(world));
+        return EXIT_FAILURE;
+    }
+    json_t *report = record_new(world, "alltoall"), *rows = json_array();
+    uint64_t wrong = 0;
+    print_head(world, a, plan, cost, &device);
+    for (int i = 0; i < n; i++) {
+        json_t *row = row_of(plan, cost, device.device_class, &outcomes[i]);
+        put_gain(row, find(outcomes, n, SSTAR_NONE), &outcomes[i]);
+        print_row(a, row);
+        json_array_append_new(rows, row);
+        wrong += outcomes[i].lost + outcomes[i].doubled + outcomes[i].altered;
+    }
+    print_words(world, a, plan, cost, outcomes, n);
+    put_arguments(report, a);
     json_object_set_new(report, "alltoall", rows);
     int status = record_write_json(report, a->common.json);
     status = record_write_csv(report, "alltoall", a->common.csv) || status;
