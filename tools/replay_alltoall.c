@@ -4,10 +4,8 @@
  * where it is longer than --message-bytes. What arrives is put where a receive buffer has it, since
  * a collective gives its caller that; the contents are checked there, outside of what is timed.
  */
-#include "collectives/model_alltoall.h"
-#include "collectives/rounds.h"
 #include "tools/replay.h"
-#include "tools/strategies.h"
+#include "tools/stream.h"
 #include "transport/world.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -15,20 +13,23 @@
 
 enum { WARM_UP = 2 };
 
+/* The next piece that is to be pushed. Ranks begin with those behind them, so that not all fill the
+ * same one first. */
+struct cursor {
+    int step; /* 0 .. ranks: to rank + step */
+    uint64_t done;
+};
+
 struct replay_alltoall {
     struct sstar_world *world;
     const struct replay_arguments *arguments;
-    struct sstar_aggregator *aggregator;
-    struct sstar_cost cost;
-    enum sstar_strategy strategy;
-    uint32_t flush_bytes;
+    struct stream stream;
     int rank, ranks;
-    int *node_of;                   /* [ranks] */
+    struct cursor cursor;
     uint64_t *send_at, *receive_at; /* [ranks + 1]: where the blocks begin */
     uint64_t *received;             /* [ranks]: bytes of each block so far */
     uint8_t *send, *receive;
     struct round_time *times;
-    bool used; /* the aggregator, so that it must be reset */
 };
 
 /* ---- contents -----------------------------------------------------------------------------------
@@ -62,32 +63,24 @@ static uint64_t wrong_bytes(const struct replay_alltoall *a)
 /* ---- playing ------------------------------------------------------------------------------------
  */
 
-static int pull_all(struct replay_alltoall *a)
+static int pull(void *context, const struct sstar_item *item)
 {
-    struct sstar_item item;
-    int got;
-    while ((got = sstar_pull(a->aggregator, &item)) > 0) {
-        uint64_t at = a->receive_at[item.source] + a->received[item.source];
-        if (at + item.bytes > a->receive_at[item.source + 1])
-            return world_fail(
-                a->world, -EIO, "rank %d got more from rank %d than the %llu bytes that are due",
-                a->rank, item.source,
-                (unsigned long long)(a->receive_at[item.source + 1] - a->receive_at[item.source]));
-        memcpy(a->receive + at, item.data, item.bytes);
-        a->received[item.source] += item.bytes;
-    }
-    return got;
+    struct replay_alltoall *a = context;
+    uint64_t at = a->receive_at[item->source] + a->received[item->source];
+    uint64_t end = a->receive_at[item->source + 1];
+    if (at + item->bytes > end)
+        return world_fail(a->world, -EIO,
+                          "rank %d got more from rank %d than the %llu bytes that are due", a->rank,
+                          item->source, (unsigned long long)(end - a->receive_at[item->source]));
+    memcpy(a->receive + at, item->data, item->bytes);
+    a->received[item->source] += item->bytes;
+    return 0;
 }
 
-/* The next piece that is to be pushed. Ranks begin with those behind them, so that not all fill the
- * same one first. */
-struct cursor {
-    int step; /* 0 .. ranks: to rank + step */
-    uint64_t done;
-};
-
-static int push_some(struct replay_alltoall *a, struct cursor *c)
+static int push(void *context, struct sstar_aggregator *aggregator)
 {
+    struct replay_alltoall *a = context;
+    struct cursor *c = &a->cursor;
     while (c->step < a->ranks) {
         int to = (a->rank + c->step) % a->ranks;
         uint64_t left = a->send_at[to + 1] - a->send_at[to] - c->done;
@@ -97,7 +90,7 @@ static int push_some(struct replay_alltoall *a, struct cursor *c)
         }
         uint32_t bytes = a->arguments->message_bytes;
         bytes = left < bytes ? (uint32_t)left : bytes;
-        int err = sstar_push(a->aggregator, to, a->send + a->send_at[to] + c->done, bytes);
+        int err = sstar_push(aggregator, to, a->send + a->send_at[to] + c->done, bytes);
         if (err)
             return err;
         c->done += bytes;
@@ -105,33 +98,13 @@ static int push_some(struct replay_alltoall *a, struct cursor *c)
     return 0;
 }
 
-static int exchange(struct replay_alltoall *a)
-{
-    struct cursor cursor = {0};
-    int left = 1;
-    memset(a->received, 0, (size_t)a->ranks * sizeof *a->received);
-    while (left > 0) {
-        int err = push_some(a, &cursor);
-        if (err && err != -EAGAIN)
-            return err;
-        if ((err = pull_all(a)))
-            return err;
-        left = sstar_advance(a->aggregator, cursor.step == a->ranks);
-    }
-    return left;
-}
+static const struct stream_ops ops = {push, pull};
 
 static int round_of(struct replay_alltoall *a, struct round_time *time)
 {
-    int err = a->used ? sstar_aggregator_reset(a->aggregator) : 0;
-    a->used = true;
-    if (!err)
-        err = sstar_fast_barrier(a->world);
-    time->begin_ns = sstar_now_ns(a->world);
-    if (!err)
-        err = exchange(a);
-    time->end_ns = sstar_now_ns(a->world);
-    return err;
+    memset(a->received, 0, (size_t)a->ranks * sizeof *a->received);
+    a->cursor = (struct cursor){0};
+    return stream_round(&a->stream, time);
 }
 
 static int play_rounds(struct replay_alltoall *a, uint64_t *wrong)
@@ -158,16 +131,7 @@ static int predict(const struct replay_alltoall *a, const struct replay_entry *e
     for (size_t i = 0; i < pairs; i++)
         messages[i] =
             (entry->blocks[i] + a->arguments->message_bytes - 1) / a->arguments->message_bytes;
-    struct alltoall_traffic traffic = {.ranks = a->ranks,
-                                       .nodes = sstar_node_count(a->world),
-                                       .node_of = a->node_of,
-                                       .port_per_rank = a->world->config.port_per_rank,
-                                       .messages = messages,
-                                       .bytes = entry->blocks};
-    struct alltoall_prediction p;
-    int err = model_alltoall(&traffic, a->strategy, a->flush_bytes, &a->cost, &p);
-    if (!err)
-        *us = p.seconds * 1e6;
+    int err = stream_predict(&a->stream, messages, entry->blocks, us);
     free(messages);
     return err;
 }
@@ -176,21 +140,19 @@ static int predict(const struct replay_alltoall *a, const struct replay_entry *e
 static int sum_up(struct replay_alltoall *a, uint64_t wrong, struct replay_outcome *out)
 {
     struct sstar_ledger ledger;
-    sstar_aggregator_ledger(a->aggregator, &ledger);
-    struct replay_outcome mine = {.wrong = wrong,
-                                  .wire_messages = ledger.wire_messages,
-                                  .cross_bytes = ledger.cross_bytes,
-                                  .past_bytes = ledger.past[SSTAR_PAST_S_STAR].message_bytes},
-                          *all = calloc((size_t)a->ranks, sizeof *all);
-    int err = all ? sstar_allgather(a->world, &mine, sizeof mine, all) : -ENOMEM;
-    for (int r = 0; !err && r < a->ranks; r++) {
-        out->wrong += all[r].wrong;
-        out->wire_messages += all[r].wire_messages;
-        out->cross_bytes += all[r].cross_bytes;
-        out->past_bytes += all[r].past_bytes;
-    }
+    uint64_t *all = calloc((size_t)a->ranks, sizeof *all);
+    int err = all ? sstar_allgather(a->world, &wrong, sizeof wrong, all) : -ENOMEM;
+    for (int r = 0; !err && r < a->ranks; r++)
+        out->wrong += all[r];
     free(all);
-    return err;
+    if (!err)
+        err = stream_ledger(&a->stream, &ledger);
+    if (err)
+        return err;
+    out->wire_messages = ledger.wire_messages;
+    out->cross_bytes = ledger.cross_bytes;
+    out->past_bytes = ledger.past[SSTAR_PAST_S_STAR].message_bytes;
+    return 0;
 }
 
 static void lay_out(struct replay_alltoall *a, const struct replay_entry *entry)
@@ -214,7 +176,7 @@ int replay_alltoall_play(struct replay_alltoall *a, const struct replay_entry *e
         err = rounds_median(a->world, a->times, a->arguments->repeat, &out->us);
     if (!err)
         err = sum_up(a, wrong, out);
-    if (!err && sstar_node_count(a->world) > 1)
+    if (!err)
         err = predict(a, entry, &out->predicted_us);
     return err;
 }
@@ -238,18 +200,14 @@ static uint64_t largest(const struct replay *replay, int rank, bool sent)
 static int allocate(struct replay_alltoall *a, const struct replay *replay)
 {
     size_t n = (size_t)a->ranks;
-    a->node_of = calloc(n, sizeof *a->node_of);
     a->send_at = calloc(n + 1, sizeof *a->send_at);
     a->receive_at = calloc(n + 1, sizeof *a->receive_at);
     a->received = calloc(n, sizeof *a->received);
     a->send = malloc(largest(replay, a->rank, true));
     a->receive = malloc(largest(replay, a->rank, false));
     a->times = calloc(a->arguments->repeat, sizeof *a->times);
-    if (!a->node_of || !a->send_at || !a->receive_at || !a->received || !a->send || !a->receive ||
-        !a->times)
+    if (!a->send_at || !a->receive_at || !a->received || !a->send || !a->receive || !a->times)
         return world_fail(a->world, -ENOMEM, "no memory for the blocks of an all-to-all");
-    for (int r = 0; r < a->ranks; r++)
-        a->node_of[r] = sstar_node_of(a->world, r);
     return 0;
 }
 
@@ -262,19 +220,14 @@ int replay_alltoall_open(struct sstar_world *world, const struct replay_argument
         return world_fail(world, -ENOMEM, "no memory for an all-to-all");
     *a = (struct replay_alltoall){.world = world,
                                   .arguments = arguments,
-                                  .cost = *cost,
-                                  .strategy = strategy,
-                                  .flush_bytes = flush_bytes_of(cost),
+                                  .stream = {.ops = &ops, .context = a},
                                   .rank = sstar_rank(world),
                                   .ranks = sstar_size(world)};
     struct sstar_aggregator_attr attr = {.strategy = strategy,
-                                         .max_item_bytes = arguments->message_bytes,
-                                         .flush_bytes = a->flush_bytes,
-                                         .s_star_bytes = sstar_s_star_bytes(cost),
-                                         .s_star_rate_bytes = sstar_s_star_rate_bytes(cost)};
+                                         .max_item_bytes = arguments->message_bytes};
     int err = allocate(a, replay);
     if (!err)
-        err = sstar_aggregator_open(world, &attr, &a->aggregator);
+        err = stream_open(&a->stream, world, cost, &attr);
     if (err)
         replay_alltoall_close(a);
     else
@@ -286,13 +239,12 @@ void replay_alltoall_close(struct replay_alltoall *a)
 {
     if (!a)
         return;
-    sstar_aggregator_close(a->aggregator);
+    stream_close(&a->stream);
     free(a->times);
     free(a->receive);
     free(a->send);
     free(a->received);
     free(a->receive_at);
     free(a->send_at);
-    free(a->node_of);
     free(a);
 }
