@@ -17,7 +17,7 @@ enum {
     OPTION_FACTORS,
     OPTION_SCALE,
 };
-enum { MOST_CASES = 16, MOST = 1 << 20, BYTES_PER_NUMBER = 2 };
+enum { MOST_CASES = OPTION_REALS_MOST, MOST = 1 << 20, BYTES_PER_NUMBER = 2 };
 
 struct arguments {
     struct common_options common;
@@ -53,25 +53,10 @@ static const struct argp_option options[] = {
 /* ---- arguments
  * ------------------------------------------------------------------------------------ */
 
-/* Numbers of at least 1, separated by commas. */
-static int list(const char *option, const char *text, double *values, struct argp_state *state)
-{
-    char copy[256], *rest = copy, *word;
-    int n = 0;
-    bool right = strlen(text) < sizeof copy;
-    snprintf(copy, sizeof copy, "%s", text);
-    while (right && (word = strsep(&rest, ",")))
-        right = n < MOST_CASES && parse_real(word, 1, MOST, &values[n++]) == 0;
-    if (!right)
-        argp_error(state, "%s takes up to %d numbers from 1 to %d, separated by commas, not '%s'",
-                   option, MOST_CASES, MOST, text);
-    return n;
-}
-
 static void set_batches(struct arguments *a, const char *text, struct argp_state *state)
 {
     double values[MOST_CASES];
-    a->n_batches = list("--batch", text, values, state);
+    a->n_batches = option_reals("--batch", text, 1, MOST, values, state);
     for (int i = 0; i < a->n_batches; i++)
         a->batches[i] = (long)values[i];
 }
@@ -79,7 +64,7 @@ static void set_batches(struct arguments *a, const char *text, struct argp_state
 static void set_scale(struct arguments *a, const char *text, struct argp_state *state)
 {
     double values[MOST_CASES];
-    if (list("--scale", text, values, state) != 2)
+    if (option_reals("--scale", text, 1, MOST, values, state) != 2)
         argp_error(state, "--scale takes two numbers, TIMES,SIZES as in 10,100, not '%s'", text);
     a->time_scale = values[0];
     a->size_scale = values[1];
@@ -108,7 +93,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->tokens = option_whole("--tokens", arg, 1, MOST, state);
         return 0;
     case OPTION_FACTORS:
-        a->n_factors = list("--factors", arg, a->factors, state);
+        a->n_factors = option_reals("--factors", arg, 1, MOST, a->factors, state);
         return 0;
     case OPTION_SCALE:
         set_scale(a, arg, state);

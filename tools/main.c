@@ -13,7 +13,7 @@ static const struct command *const commands[] = {
     &command_put,          &command_allreduce, &command_reducescatter, &command_allgather,
     &command_broadcast,    &command_reduce,    &command_barrier,       &command_alltoall,
     &command_routing,      &command_decode,    &command_replay,        &command_moe,
-    &command_control_path, &command_transpose, &command_spmv,
+    &command_control_path, &command_transpose, &command_spmv,          &command_overlap,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 

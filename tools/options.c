@@ -134,6 +134,22 @@ uint64_t option_size(const char *option, const char *text, uint64_t low, uint64_
     return value;
 }
 
+int option_reals(const char *option, const char *text, double low, double high,
+                 double values[OPTION_REALS_MOST], struct argp_state *state)
+{
+    char copy[256], *rest = copy, *word;
+    int n = 0;
+    bool right = strlen(text) < sizeof copy;
+    snprintf(copy, sizeof copy, "%s", text);
+    while (right && (word = strsep(&rest, ",")))
+        right = n < OPTION_REALS_MOST && parse_real(word, low, high, &values[n++]) == 0;
+    if (!right)
+        argp_error(state,
+                   "%s takes up to %d numbers from %g to %.0f, separated by commas, not '%s'",
+                   option, OPTION_REALS_MOST, low, high, text);
+    return n;
+}
+
 static void set_connect(struct sstar_config *config, const char *name, struct argp_state *state)
 {
     if (strcmp(name, "exchange") == 0)

@@ -20,7 +20,7 @@ struct command {
 extern const struct command command_devices, command_info, command_run, command_fit, command_put,
     command_allreduce, command_reducescatter, command_allgather, command_broadcast, command_reduce,
     command_barrier, command_alltoall, command_routing, command_decode, command_replay, command_moe,
-    command_control_path, command_transpose, command_spmv;
+    command_control_path, command_transpose, command_spmv, command_overlap;
 
 /* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
  * --ib-dev NAME, --gid-index I, --qp K, --control WAY, --proxy-threads N, --proxy-cpu LIST,
@@ -78,6 +78,10 @@ long option_whole(const char *option, const char *text, long low, long high,
                   struct argp_state *state);
 uint64_t option_size(const char *option, const char *text, uint64_t low, uint64_t high,
                      struct argp_state *state);
+/* Numbers separated by commas: how many. */
+enum { OPTION_REALS_MOST = 16 };
+int option_reals(const char *option, const char *text, double low, double high,
+                 double values[OPTION_REALS_MOST], struct argp_state *state);
 int parse_real(const char *text, double low, double high, double *value);
 int parse_wire(const char *text, struct sstar_wire *wire);
 
