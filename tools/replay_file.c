@@ -113,7 +113,7 @@ static int check_splits(const struct text_file *f, const struct row *row)
 
 static int parse_row(const struct text_file *f, char **fields, int n, struct row *row)
 {
-    long element_bytes;
+    long element_bytes = 0;
     int err = whole(f, "rank", fields[RANK], 0, MAX_RANKS - 1, &row->rank);
     if (!err)
         err = whole(f, "seq", fields[SEQ], 0, INT32_MAX, &row->seq);
