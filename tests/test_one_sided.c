@@ -39,20 +39,35 @@ struct shared {
         CHECK(try_err == 0);                                                                       \
     } while (0)
 
+/* One rank's end. */
+struct side {
+    struct sstar_world *world;
+    struct sstar_links *links;
+    struct sstar_link *link;
+    struct shared *mine;
+    struct sstar_region *region;
+    struct sstar_remote_region all[64];
+    int rank, peer;
+    bool foreign; /* memory that does not come from sstar_alloc */
+};
+
 /* Round r: write PUT_SLOTS pieces to the peer, each with a signal; wait for as many; compare. */
-static int put_rounds(struct sstar_world *world, struct sstar_links *links, struct sstar_link *link,
-                      struct shared *mine, struct sstar_region *region,
-                      const struct sstar_remote_region *remote)
+static int put_rounds(const struct side *s)
 {
-    int rank = sstar_rank(world), peer = link_peer(link);
+    struct sstar_world *world = s->world;
+    struct sstar_links *links = s->links;
+    struct sstar_link *link = s->link;
+    struct shared *mine = s->mine;
+    int rank = s->rank, peer = s->peer;
     uint64_t ticket = 0;
     for (int round = 0; round < PUTS / PUT_SLOTS; round++) {
         for (int i = 0; i < PUT_SLOTS; i++) {
             int number = round * PUT_SLOTS + i;
             uint32_t bytes = (uint32_t)(pattern_seed(rank, peer, number) % (PUT_BYTES + 1));
             pattern_fill(mine->out[i], bytes, pattern_seed(rank, peer, number));
-            TRY(sstar_put(link, region, mine->out[i], remote, offsetof(struct board, data[i]),
-                          bytes, SSTAR_SIGNAL | (i % 4 ? SSTAR_MORE : 0), &ticket));
+            TRY(sstar_put(link, s->region, mine->out[i], &s->all[peer],
+                          offsetof(struct board, data[i]), bytes,
+                          SSTAR_SIGNAL | (i % 4 ? SSTAR_MORE : 0), &ticket));
         }
         CHECK(sstar_link_ring(link) == 0);
         CHECK(sstar_signal_wait(link, (uint64_t)(round + 1) * PUT_SLOTS) == 0);
@@ -69,11 +84,87 @@ static int put_rounds(struct sstar_world *world, struct sstar_links *links, stru
     return 0;
 }
 
+/* Get what the peer wrote last into its own memory. */
+static int get_back(const struct side *s)
+{
+    struct sstar_world *world = s->world;
+    struct sstar_links *links = s->links;
+    struct shared *mine = s->mine;
+    uint64_t ticket;
+    for (int i = 0; i < PUT_SLOTS; i++) {
+        int number = PUTS - PUT_SLOTS + i;
+        uint32_t bytes = (uint32_t)(pattern_seed(s->peer, s->rank, number) % (PUT_BYTES + 1));
+        TRY(sstar_get(s->link, s->region, mine->in, &s->all[s->peer],
+                      offsetof(struct shared, out[i]), bytes, 0, &ticket));
+        CHECK(sstar_link_wait(s->link, ticket) == 0);
+        CHECK(pattern_holds(mine->in, bytes, pattern_seed(s->peer, s->rank, number)));
+    }
+    return 0;
+}
+
+/* Both ranks of a pair add to the word of the lower one. */
+static int add_together(const struct side *s)
+{
+    struct sstar_world *world = s->world;
+    struct sstar_links *links = s->links;
+    int lower = s->rank & ~1;
+    enum { ADDS = 200 };
+    uint64_t last = 0, ticket;
+    /* The CPU adds inside a node, if its atomics and the device's may meet. */
+    bool coherent = !world->device || world->device->coherent_atomics;
+    bool can_add = !link_is_local(s->link) || (coherent && !s->foreign);
+    if (s->rank != lower && can_add) {
+        for (int i = 0; i < ADDS; i++) {
+            TRY(sstar_fetch_add(s->link, s->region, &s->mine->before, &s->all[lower],
+                                offsetof(struct board, sum), 3, i + 1 == ADDS ? SSTAR_SIGNAL : 0,
+                                &ticket));
+            CHECK(sstar_link_wait(s->link, ticket) == 0);
+            CHECK(s->mine->before == last);
+            last += 3;
+        }
+    } else if (can_add) {
+        CHECK(sstar_signal_wait(s->link, PUTS + 1) == 0);
+        CHECK(__atomic_load_n(&s->mine->board.sum, __ATOMIC_ACQUIRE) == 3 * ADDS);
+    }
+    return 0;
+}
+
+/* Memory is let go of while a batch is open. */
+static int register_within_a_batch(const struct side *s)
+{
+    struct sstar_world *world = s->world;
+    struct sstar_links *links = s->links;
+    struct sstar_region *other;
+    uint64_t ticket;
+    TRY(sstar_put(s->link, s->region, s->mine->out, &s->all[s->peer],
+                  offsetof(struct board, filler), 56, SSTAR_MORE, &ticket));
+    CHECK(sstar_register(world, &ticket, sizeof ticket, &other) == 0);
+    CHECK(sstar_deregister(other) == 0);
+    CHECK(sstar_link_wait(s->link, ticket) == 0);
+    return 0;
+}
+
+/* Without doing anything. */
+static int refused(const struct side *s)
+{
+    struct sstar_world *world = s->world;
+    struct sstar_link *link = s->link;
+    struct sstar_region *region = s->region;
+    struct shared *mine = s->mine;
+    const struct sstar_remote_region *peers = &s->all[s->peer];
+    uint64_t ticket;
+    CHECK(sstar_put(link, region, mine->in, peers, sizeof *mine - 1, 2, 0, &ticket) == -EINVAL);
+    CHECK(sstar_put(link, region, (char *)mine - 1, peers, 0, 2, 0, &ticket) == -EINVAL);
+    CHECK(sstar_put(link, region, mine->in, &s->all[s->rank], 0, 2, 0, &ticket) == -EINVAL);
+    CHECK(sstar_fetch_add(link, region, &mine->before, peers, 4, 1, 0, &ticket) == -EINVAL);
+    return 0;
+}
+
 static int body_one_sided(struct sstar_world *world, void *arg)
 {
     const struct sstar_link_attr *attr = arg;
     int rank = sstar_rank(world), peer = rank ^ 1, n = sstar_size(world);
-    bool foreign = attr->slots == 1; /* memory that does not come from sstar_alloc */
+    struct side s = {.world = world, .rank = rank, .peer = peer, .foreign = attr->slots == 1};
     CHECK(attr->slots != 2 || use_plain_device(world) == 0);
     struct sstar_link_attr real = {
         .queue_pairs = attr->queue_pairs, .puts = attr->puts, .through_nic = attr->through_nic};
@@ -81,7 +172,7 @@ static int body_one_sided(struct sstar_world *world, void *arg)
     CHECK(sstar_links_open(world, &peer, 1, &real, &links) == 0);
     struct sstar_link *link = sstar_links_to(links, peer);
     void *memory = NULL;
-    if (foreign)
+    if (s.foreign)
         memory = aligned_alloc(64, (sizeof(struct shared) + 63) / 64 * 64);
     else
         CHECK(sstar_alloc(world, sizeof(struct shared), &memory) == 0);
@@ -89,58 +180,23 @@ static int body_one_sided(struct sstar_world *world, void *arg)
     struct shared *mine = memory;
     memset(mine, 0, sizeof *mine);
     struct sstar_region *region;
-    struct sstar_remote_region here, all[64];
+    struct sstar_remote_region here;
     CHECK(sstar_register(world, mine, sizeof *mine, &region) == 0);
     sstar_region_describe(region, &here);
-    CHECK(sstar_allgather(world, &here, sizeof here, all) == 0);
-    CHECK(put_rounds(world, links, link, mine, region, &all[peer]) == 0);
-    /* get what the peer wrote last into its own memory */
-    uint64_t ticket;
-    for (int i = 0; i < PUT_SLOTS; i++) {
-        int number = PUTS - PUT_SLOTS + i;
-        uint32_t bytes = (uint32_t)(pattern_seed(peer, rank, number) % (PUT_BYTES + 1));
-        TRY(sstar_get(link, region, mine->in, &all[peer], offsetof(struct shared, out[i]), bytes, 0,
-                      &ticket));
-        CHECK(sstar_link_wait(link, ticket) == 0);
-        CHECK(pattern_holds(mine->in, bytes, pattern_seed(peer, rank, number)));
-    }
-    /* both ranks of a pair add to the word of the lower one */
-    int lower = rank & ~1;
-    enum { ADDS = 200 };
-    uint64_t last = 0;
-    /* The CPU adds inside a node, if its atomics and the device's may meet. */
-    bool coherent = !world->device || world->device->coherent_atomics;
-    bool can_add = !link_is_local(link) || (coherent && !foreign);
-    if (rank != lower && can_add) {
-        for (int i = 0; i < ADDS; i++) {
-            TRY(sstar_fetch_add(link, region, &mine->before, &all[lower],
-                                offsetof(struct board, sum), 3, i + 1 == ADDS ? SSTAR_SIGNAL : 0,
-                                &ticket));
-            CHECK(sstar_link_wait(link, ticket) == 0);
-            CHECK(mine->before == last);
-            last += 3;
-        }
-    } else if (can_add) {
-        CHECK(sstar_signal_wait(link, PUTS + 1) == 0);
-        CHECK(__atomic_load_n(&mine->board.sum, __ATOMIC_ACQUIRE) == 3 * ADDS);
-    }
-    /* memory is let go of while a batch is open */
-    struct sstar_region *other;
-    TRY(sstar_put(link, region, mine->out, &all[peer], offsetof(struct board, filler), 56,
-                  SSTAR_MORE, &ticket));
-    CHECK(sstar_register(world, &ticket, sizeof ticket, &other) == 0);
-    CHECK(sstar_deregister(other) == 0);
-    CHECK(sstar_link_wait(link, ticket) == 0);
-    /* refused without doing anything */
-    CHECK(sstar_put(link, region, mine->in, &all[peer], sizeof *mine - 1, 2, 0, &ticket) ==
-          -EINVAL);
-    CHECK(sstar_put(link, region, (char *)mine - 1, &all[peer], 0, 2, 0, &ticket) == -EINVAL);
-    CHECK(sstar_put(link, region, mine->in, &all[rank], 0, 2, 0, &ticket) == -EINVAL);
-    CHECK(sstar_fetch_add(link, region, &mine->before, &all[peer], 4, 1, 0, &ticket) == -EINVAL);
+    CHECK(sstar_allgather(world, &here, sizeof here, s.all) == 0);
+    s.links = links;
+    s.link = link;
+    s.mine = mine;
+    s.region = region;
+    CHECK(put_rounds(&s) == 0);
+    CHECK(get_back(&s) == 0);
+    CHECK(add_together(&s) == 0);
+    CHECK(register_within_a_batch(&s) == 0);
+    CHECK(refused(&s) == 0);
     CHECK(n >= 2);
     sstar_links_close(links);
     CHECK(sstar_deregister(region) == 0);
-    if (foreign)
+    if (s.foreign)
         free(memory);
     else
         CHECK(sstar_free(world, memory) == 0);

@@ -199,6 +199,30 @@ static void set_faults(struct sstar_config *config, const char *plan, struct arg
     config->faults = plan;
 }
 
+static void set_wire(struct sstar_config *config, const char *arg, struct argp_state *state)
+{
+    if (parse_wire(arg, &config->wire))
+        argp_error(state,
+                   "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1 "
+                   "(0,0,0: unshaped, else the last above 0), not '%s'",
+                   arg);
+}
+
+static void set_order(struct sstar_config *config, const char *arg, struct argp_state *state)
+{
+    if (sstar_order_parse(arg, &config->order))
+        argp_error(state,
+                   "--order takes strict, relaxed,SEED or relaxed-qps,SEED with a whole "
+                   "number, not '%s'",
+                   arg);
+}
+
+static void set_timeout(struct sstar_config *config, const char *arg, struct argp_state *state)
+{
+    if (parse_real(arg, 0.1, MAX_TIMEOUT_S, &config->timeout_s))
+        argp_error(state, "--timeout takes seconds from 0.1 to %d, not '%s'", MAX_TIMEOUT_S, arg);
+}
+
 error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *common)
 {
     struct sstar_config *config = &common->config;
@@ -235,26 +259,16 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         config->queue_pairs = (int)option_whole("--qp", arg, 1, MAX_QUEUE_PAIRS, state);
         return 0;
     case OPTION_WIRE:
-        if (parse_wire(arg, &config->wire))
-            argp_error(state,
-                       "--wire takes three numbers, ALPHA_US,GAP_US,BETA_GBPS as in 120,10,0.1 "
-                       "(0,0,0: unshaped, else the last above 0), not '%s'",
-                       arg);
+        set_wire(config, arg, state);
         return 0;
     case OPTION_ORDER:
-        if (sstar_order_parse(arg, &config->order))
-            argp_error(state,
-                       "--order takes strict, relaxed,SEED or relaxed-qps,SEED with a whole "
-                       "number, not '%s'",
-                       arg);
+        set_order(config, arg, state);
         return 0;
     case OPTION_PORT_PER_RANK:
         config->port_per_rank = true;
         return 0;
     case OPTION_TIMEOUT:
-        if (parse_real(arg, 0.1, MAX_TIMEOUT_S, &config->timeout_s))
-            argp_error(state, "--timeout takes seconds from 0.1 to %d, not '%s'", MAX_TIMEOUT_S,
-                       arg);
+        set_timeout(config, arg, state);
         return 0;
     case OPTION_CAPTURE:
         config->capture = arg;

@@ -250,8 +250,35 @@ static void control_text(const struct sstar_config *c, char *text, size_t size)
                  c->proxy_cpus);
 }
 
+/* Of a setting that is text. */
+static const char *text_of(const struct sstar_config *c, enum config_setting i)
+{
+    switch (i) {
+    case CONFIG_ROOT_HOST:
+        return c->root_host;
+    case CONFIG_PORTS:
+        return c->port_per_rank ? "rank" : "node";
+    case CONFIG_IB_HCA:
+        return c->ib_dev;
+    case CONFIG_SOCKET_IFNAME:
+        return c->socket_ifname;
+    case CONFIG_LOG_LEVEL:
+        return level_names[c->log_level];
+    case CONFIG_LOG_FILE:
+        return c->log_file;
+    case CONFIG_ALGORITHM:
+        return c->algorithm;
+    case CONFIG_TUNING:
+        return c->tuning;
+    default:
+        return NULL;
+    }
+}
+
 static void print_value(const struct sstar_config *c, int i, char *value, size_t size)
 {
+    const char *text = text_of(c, (enum config_setting)i);
+    value[0] = '\0';
     switch ((enum config_setting)i) {
     case CONFIG_RANK:
         snprintf(value, size, "%d", c->rank);
@@ -259,31 +286,21 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
     case CONFIG_SIZE:
         snprintf(value, size, "%d", c->size);
         break;
-    case CONFIG_ROOT_HOST:
-        snprintf(value, size, "%s", c->root_host);
-        break;
     case CONFIG_ROOT_PORT: /* in the terms of the variable: rank 0 listens at the next one */
         snprintf(value, size, "%d", c->root_port - 1);
         break;
     case CONFIG_TOKEN: /* not itself: it is what keeps strangers out */
-        value[0] = '\0';
         if (c->token[0])
             snprintf(value, size, "(set, %zu characters)", strlen(c->token));
         break;
     case CONFIG_RANKS_PER_NODE:
         snprintf(value, size, "%d", c->ranks_per_node);
         break;
-    case CONFIG_PORTS:
-        snprintf(value, size, "%s", c->port_per_rank ? "rank" : "node");
-        break;
     case CONFIG_WIRE:
         snprintf(value, size, "%g,%g,%g", c->wire.alpha_us, c->wire.gap_us, c->wire.beta_gbps);
         break;
     case CONFIG_ORDER:
         order_text(&c->order, value, size);
-        break;
-    case CONFIG_IB_HCA:
-        snprintf(value, size, "%s", c->ib_dev);
         break;
     case CONFIG_IB_GID_INDEX:
         snprintf(value, size, "%d", c->gid_index);
@@ -294,26 +311,11 @@ static void print_value(const struct sstar_config *c, int i, char *value, size_t
     case CONFIG_TIMEOUT:
         snprintf(value, size, "%g", c->timeout_s);
         break;
-    case CONFIG_SOCKET_IFNAME:
-        snprintf(value, size, "%s", c->socket_ifname);
-        break;
-    case CONFIG_LOG_LEVEL:
-        snprintf(value, size, "%s", level_names[c->log_level]);
-        break;
-    case CONFIG_LOG_FILE:
-        snprintf(value, size, "%s", c->log_file);
-        break;
-    case CONFIG_ALGORITHM:
-        snprintf(value, size, "%s", c->algorithm);
-        break;
-    case CONFIG_TUNING:
-        snprintf(value, size, "%s", c->tuning);
-        break;
     case CONFIG_CONTROL:
         control_text(c, value, size);
         break;
-    case CONFIG_SETTINGS:
-        break;
+    default:
+        snprintf(value, size, "%s", text ? text : "");
     }
 }
 
