@@ -6,7 +6,9 @@
  */
 #include "tools/overlap.h"
 
-enum { SLICE_US = 50 };
+/* A look wakes the progress thread, which costs two switches of the core; without it a look is what
+ * moves things on, and must come often. */
+enum { THREAD_SLICE_US = 300, CALLS_SLICE_US = 50 };
 
 int pass_buckets(const size_t *elements, int layers, size_t least, struct bucket *buckets)
 {
@@ -43,7 +45,8 @@ static int start_next(struct pass *p)
 static int compute_layer(struct pass *p, int layer)
 {
     uint64_t left = p->computes ? p->units[layer] : 0;
-    uint64_t slice = (uint64_t)(SLICE_US * p->work->units_per_us) + 1;
+    int slice_us = p->progress == PROGRESS_THREAD ? THREAD_SLICE_US : CALLS_SLICE_US;
+    uint64_t slice = (uint64_t)(slice_us * p->work->units_per_us) + 1;
     while (left) {
         uint64_t now = left < slice ? left : slice;
         work_do(p->work, now);

@@ -23,8 +23,8 @@ struct sweep {
     double *layer_us, *bucket_us; /* the latter: prices */
     struct bucket *buckets;
     struct round_time *times;
-    double whole_us, compute_us; /* alone: the AllReduce of all in one piece, the computation */
-    double compute_cpu_us;
+    double whole_us,
+        compute_us; /* alone: the AllReduce of all in one piece; computing, as it should be */
     uint64_t wrong;
     json_t *rows, *best; /* rank 0 */
 };
@@ -50,6 +50,12 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 /* ---- passes -------------------------------------------------------------------------------------
  */
 
+/* Counted in backward order. */
+static const struct layer *layer_at(const struct sweep *s, int i)
+{
+    return &s->layers.layers[s->layers.n - 1 - i];
+}
+
 static double cpu_us(void)
 {
     struct rusage usage;
@@ -58,18 +64,35 @@ static double cpu_us(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Median of the rounds, and the processor time of one on this rank. */
-static int time_passes(struct sweep *s, bool computes, bool reduces, double *us, double *cpu)
+/* What is timed, in turn, so that a drift of the machine hits all alike. */
+enum kind { REDUCING, COMPUTING, BOTH, KINDS };
+struct timing {
+    double us[KINDS];     /* medians of the rounds */
+    double cpu_us[KINDS]; /* processor time of this rank, mean */
+};
+
+static int one_pass(struct sweep *s, enum kind kind, struct round_time *time, double *cpu)
 {
-    struct round_time warm;
-    s->pass.computes = computes;
-    s->pass.reduces = reduces;
-    int err = pass_run(&s->pass, &warm);
     double begun = cpu_us();
-    for (int i = 0; i < s->arguments->rounds && !err; i++)
-        err = pass_run(&s->pass, &s->times[i]);
-    *cpu = (cpu_us() - begun) / s->arguments->rounds;
-    return err ? err : rounds_median(s->world, s->times, (size_t)s->arguments->rounds, us);
+    s->pass.computes = kind != REDUCING;
+    s->pass.reduces = kind != COMPUTING;
+    int err = pass_run(&s->pass, time);
+    *cpu += cpu_us() - begun;
+    return err;
+}
+
+static int time_passes(struct sweep *s, struct timing *timing)
+{
+    int rounds = s->arguments->rounds, err = 0;
+    *timing = (struct timing){0};
+    for (int i = 0; i < rounds && !err; i++)
+        for (int kind = 0; kind < KINDS && !err; kind++)
+            err = one_pass(s, (enum kind)kind, &s->times[kind * rounds + i], &timing->cpu_us[kind]);
+    for (int kind = 0; kind < KINDS && !err; kind++) {
+        timing->cpu_us[kind] /= rounds;
+        err = rounds_median(s->world, s->times + kind * rounds, (size_t)rounds, &timing->us[kind]);
+    }
+    return err;
 }
 
 /* One pass whose sums are known; then zeros, which stay what they are. */
@@ -98,7 +121,7 @@ static int check(struct sweep *s, uint64_t *wrong)
 /* ---- a bucket size ------------------------------------------------------------------------------
  */
 
-static int predict(struct sweep *s, double *us)
+static int predict(struct sweep *s, double compute_us, double *us)
 {
     const struct pass *p = &s->pass;
     *us = 0;
@@ -111,57 +134,54 @@ static int predict(struct sweep *s, double *us)
             return err;
         s->bucket_us[b] = price.us;
     }
+    for (int i = 0; i < p->layers; i++)
+        s->layer_us[i] = layer_at(s, i)->weight * compute_us;
     *us = pass_predict(s->layer_us, p->layers, p->buckets, s->bucket_us, p->n_buckets);
     return 0;
 }
 
-struct outcome {
-    double us, predicted_us, reduce_us, cpu_us, reduce_cpu_us;
-    uint64_t wrong;
-};
-
-static void add_row(struct sweep *s, double bucket_mib, size_t bucket_bytes,
-                    const struct outcome *o)
+static void add_row(struct sweep *s, double bucket_mib, size_t bucket_bytes, const struct timing *t,
+                    double predicted_us, uint64_t wrong)
 {
     json_t *row = json_object();
-    bool priced = o->predicted_us > 0;
+    bool priced = predicted_us > 0;
+    double us = t->us[BOTH], alone_us = t->us[REDUCING] + t->us[COMPUTING];
     json_object_set_new(row, "bucket_MiB", record_real(bucket_mib));
     json_object_set_new(row, "bucket_bytes", json_integer((json_int_t)bucket_bytes));
     json_object_set_new(row, "buckets", json_integer(s->pass.n_buckets));
-    json_object_set_new(row, "time_us", record_real(o->us));
-    json_object_set_new(row, "predicted_us", priced ? record_real(o->predicted_us) : json_null());
-    json_object_set_new(row, "ratio", priced ? record_real(o->us / o->predicted_us) : json_null());
-    json_object_set_new(row, "compute_us", record_real(s->compute_us));
-    json_object_set_new(row, "reduce_us", record_real(o->reduce_us));
+    json_object_set_new(row, "time_us", record_real(us));
+    json_object_set_new(row, "predicted_us", priced ? record_real(predicted_us) : json_null());
+    json_object_set_new(row, "ratio", priced ? record_real(us / predicted_us) : json_null());
+    json_object_set_new(row, "compute_us", record_real(t->us[COMPUTING]));
+    json_object_set_new(row, "reduce_us", record_real(t->us[REDUCING]));
     json_object_set_new(row, "hidden_percent",
-                        record_real(100 * (s->compute_us + o->reduce_us - o->us) / o->reduce_us));
-    json_object_set_new(row, "stands_for_us", record_real(o->us / s->arguments->time_scale));
-    json_object_set_new(row, "cpu_percent", record_real(100 * o->cpu_us / o->us));
+                        record_real(100 * (alone_us - us) / t->us[REDUCING]));
+    json_object_set_new(row, "stands_for_us", record_real(us / s->arguments->time_scale));
+    json_object_set_new(row, "cpu_percent", record_real(100 * t->cpu_us[BOTH] / us));
     json_object_set_new(row, "taken_percent",
-                        record_real(100 * (o->cpu_us - s->compute_cpu_us) / o->us));
-    json_object_set_new(row, "wrong", json_integer((json_int_t)o->wrong));
+                        record_real(100 * (t->cpu_us[BOTH] - t->cpu_us[COMPUTING]) / us));
+    json_object_set_new(row, "wrong", json_integer((json_int_t)wrong));
     json_object_set_new(row, "device", json_string(s->device_class));
     json_array_append_new(s->rows, row);
-    if (!s->best || o->us < json_number_value(json_object_get(s->best, "time_us")))
+    if (!s->best || us < json_number_value(json_object_get(s->best, "time_us")))
         s->best = row;
 }
 
 static int one_size(struct sweep *s, double bucket_mib)
 {
-    struct outcome o = {0};
-    double least = bucket_mib * mib / s->arguments->size_scale / sizeof(float);
+    struct timing timing;
+    double least = bucket_mib * mib / s->arguments->size_scale / sizeof(float), predicted_us = 0;
     size_t elements = least < 1 ? 1 : (size_t)least;
+    uint64_t wrong = 0;
     s->pass.n_buckets = pass_buckets(s->layer_elements, s->pass.layers, elements, s->buckets);
-    int err = check(s, &o.wrong);
+    int err = check(s, &wrong);
     if (!err)
-        err = time_passes(s, false, true, &o.reduce_us, &o.reduce_cpu_us);
+        err = time_passes(s, &timing);
     if (!err)
-        err = time_passes(s, true, true, &o.us, &o.cpu_us);
-    if (!err)
-        err = predict(s, &o.predicted_us);
-    s->wrong += o.wrong;
+        err = predict(s, timing.us[COMPUTING], &predicted_us);
+    s->wrong += wrong;
     if (!err && s->rows)
-        add_row(s, bucket_mib, elements * sizeof(float), &o);
+        add_row(s, bucket_mib, elements * sizeof(float), &timing, predicted_us, wrong);
     return err;
 }
 
@@ -176,12 +196,12 @@ static int allocate(struct sweep *s)
     s->layer_us = calloc(n, sizeof *s->layer_us);
     s->bucket_us = calloc(n, sizeof *s->bucket_us);
     s->buckets = calloc(n, sizeof *s->buckets);
-    s->times = calloc((size_t)s->arguments->rounds, sizeof *s->times);
+    s->times = calloc((size_t)s->arguments->rounds * KINDS, sizeof *s->times);
     if (!s->layer_elements || !s->units || !s->layer_us || !s->bucket_us || !s->buckets ||
         !s->times)
         return world_fail(s->world, -ENOMEM, "no memory for %zu layers", n);
     for (size_t i = 0; i < n; i++) {
-        const struct layer *layer = &s->layers.layers[n - 1 - i];
+        const struct layer *layer = layer_at(s, (int)i);
         double elements = layer->parameters / s->arguments->size_scale;
         s->layer_elements[i] = layer->parameters < 1 ? 0 : elements < 1 ? 1 : (size_t)elements;
         s->elements += s->layer_elements[i];
@@ -209,24 +229,33 @@ static int agree_on_speed(struct sweep *s)
     return err;
 }
 
-/* How long the whole takes to be reduced, and from that how long the pass computes. */
+/* How long the whole takes to be reduced: its price, or (on one node) as measured. */
+static int reduce_whole(struct sweep *s)
+{
+    struct sstar_price price;
+    struct timing timing;
+    int err = 0;
+    if (sstar_node_count(s->world) > 1) {
+        err = sstar_collective_price(s->pass.plan, s->elements, SSTAR_FLOAT32, &price);
+        s->whole_us = price.us;
+        return err;
+    }
+    s->pass.n_buckets = pass_buckets(s->layer_elements, s->pass.layers, s->elements, s->buckets);
+    err = time_passes(s, &timing); /* nothing is computed yet */
+    s->whole_us = timing.us[REDUCING];
+    return err;
+}
+
+/* From that how long the pass computes. */
 static int set_computation(struct sweep *s)
 {
     const struct overlap_arguments *a = s->arguments;
-    double cpu, us;
-    s->pass.n_buckets = pass_buckets(s->layer_elements, s->pass.layers, s->elements, s->buckets);
-    int err = time_passes(s, false, true, &s->whole_us, &cpu);
-    if (err)
-        return err;
-    us = a->compute > 0               ? a->compute * s->whole_us
-         : s->layers.microseconds > 0 ? s->layers.microseconds * a->time_scale
-                                      : s->whole_us;
-    for (int i = 0; i < s->layers.n; i++)
-        s->units[i] =
-            (uint64_t)(s->layers.layers[s->layers.n - 1 - i].weight * us * s->work.units_per_us);
-    err = time_passes(s, true, false, &s->compute_us, &s->compute_cpu_us);
-    for (int i = 0; i < s->layers.n; i++)
-        s->layer_us[i] = s->layers.layers[s->layers.n - 1 - i].weight * s->compute_us;
+    int err = reduce_whole(s);
+    s->compute_us = a->compute > 0               ? a->compute * s->whole_us
+                    : s->layers.microseconds > 0 ? s->layers.microseconds * a->time_scale
+                                                 : s->whole_us;
+    for (int i = 0; i < s->layers.n && !err; i++)
+        s->units[i] = (uint64_t)(layer_at(s, i)->weight * s->compute_us * s->work.units_per_us);
     return err;
 }
 
@@ -264,8 +293,8 @@ static void print_head(const struct sweep *s)
         "moved on by %s\n",
         a->path, s->layers.n, s->layers.parameters / 1e6, sstar_size(s->world),
         sstar_node_count(s->world), s->device_class, progress_names[a->progress]);
-    printf("# computation alone %.0f us; all gradients in one AllReduce %.0f us\n", s->compute_us,
-           s->whole_us);
+    printf("# computation set to %.0f us; price of all gradients in one AllReduce %.0f us\n",
+           s->compute_us, s->whole_us);
     if (a->time_scale != 1 || a->size_scale != 1)
         printf("# times here are %g times as long, sizes 1/%g of what they stand for\n",
                a->time_scale, a->size_scale);
