@@ -157,6 +157,8 @@ noreturn void trial_skip(struct trial *t, const char *reason);
 void side_open(struct trial *t, struct side *side, int which);
 void side_close(struct trial *t, struct side *side);
 struct options default_options(void);
+/* Of that transport, and posted to in the check's way. */
+struct options transport_options(const struct trial *t, enum ibv_qp_type type);
 void side_make(struct trial *t, struct side *side, const struct options *options);
 void side_memory(struct trial *t, struct side *side, const struct options *options);
 void pair_make(struct trial *t, const struct options *options); /* both sides, not connected */

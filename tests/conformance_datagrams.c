@@ -5,17 +5,9 @@
 enum size { ZERO, ONE, BELOW_MTU, AT_MTU };
 enum { GRH = 40, FROM = 61, TO = 131 };
 
-static struct options datagram_options(const struct trial *t)
-{
-    struct options o = default_options();
-    o.type = IBV_QPT_UD;
-    o.wr_calls = t->check->way == BY_WR_CALLS;
-    return o;
-}
-
 static void connect_datagrams(struct trial *t)
 {
-    struct options o = datagram_options(t);
+    struct options o = transport_options(t, IBV_QPT_UD);
     trial_connect(t, &o);
 }
 
@@ -103,7 +95,7 @@ static void a_receive_in_pieces(struct trial *t)
 
 static void a_datagram_gathers(struct trial *t)
 {
-    struct options o = datagram_options(t);
+    struct options o = transport_options(t, IBV_QPT_UD);
     o.inline_bytes = 64;
     trial_connect(t, &o);
     struct receive r;

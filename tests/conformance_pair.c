@@ -25,6 +25,14 @@ struct options default_options(void)
     };
 }
 
+struct options transport_options(const struct trial *t, enum ibv_qp_type type)
+{
+    struct options o = default_options();
+    o.type = type;
+    o.wr_calls = t->check->way == BY_WR_CALLS;
+    return o;
+}
+
 static int find_gid(struct trial *t, const struct side *side)
 {
     struct ibv_gid_entry entry;

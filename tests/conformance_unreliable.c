@@ -15,9 +15,7 @@ static uint32_t bytes_of(const struct trial *t)
 
 static struct options unreliable_options(const struct trial *t)
 {
-    struct options o = default_options();
-    o.type = IBV_QPT_UC;
-    o.wr_calls = t->check->way == BY_WR_CALLS;
+    struct options o = transport_options(t, IBV_QPT_UC);
     o.memory_bytes = 65536;
     return o;
 }

@@ -4,6 +4,7 @@
  * device's descriptor and an eventfd; while the device is asked it has its own back, which is set
  * not to block, so that this is short.
  */
+#include "transport/decorators/event.h"
 #include "transport/decorators/faults_private.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -147,31 +148,9 @@ int faults_get_async_event(struct ibv_context *context, struct ibv_async_event *
     }
 }
 
-static struct ibv_context *context_of(const struct ibv_async_event *event)
-{
-    switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-        return event->element.cq->context;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return event->element.qp->context;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return event->element.srq->context;
-    default:
-        return NULL; /* of a port or the device: there is nothing to count */
-    }
-}
-
 void faults_ack_async_event(struct ibv_async_event *event)
 {
-    struct ibv_context *context = context_of(event);
+    struct ibv_context *context = event_context(event);
     if (!context)
         return;
     struct faults *f = faults_of(context);

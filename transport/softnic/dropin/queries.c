@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a device, its port and its tables say of themselves; asynchronous events. */
+#include "transport/decorators/event.h"
 #include "transport/softnic/dropin/dropin.h"
 #include <arpa/inet.h>
 #include <string.h>
@@ -98,34 +99,9 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
                          : REAL(ibv_get_async_event)(context, event);
 }
 
-/* Of a port or a device it names no object; nothing is counted for those. */
-static const struct ibv_context *context_of(const struct ibv_async_event *event)
-{
-    switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-        return event->element.cq->context;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return event->element.qp->context;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return event->element.srq->context;
-    case IBV_EVENT_WQ_FATAL:
-        return event->element.wq->context;
-    default:
-        return NULL;
-    }
-}
-
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-    const struct ibv_context *context = context_of(event);
+    const struct ibv_context *context = event_context(event);
     if (context == NULL)
         return;
     if (ours(context))
