@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +75,39 @@ static void test_after_fork(void **state)
     }
     assert_int_equal(child_status(pid), FINE);
     nic_side_close(&s);
+}
+
+/* Such a program must not find its files grown by what we meant for our memory. */
+static int close_all_descriptors(void)
+{
+    static uint8_t memory[BYTES];
+    struct softnic_attr attr = {.port_name = "test-closed"};
+    struct nic_side s;
+    struct stat st;
+    hush();
+    nic_side_open(&s, &attr, memory);
+    closefrom(3);
+    int own = memfd_create("own", 0), far_up = fcntl(own, F_DUPFD, 500);
+    for (int i = 0; i < 20; i++)
+        (void)fcntl(own, F_DUPFD, 0);
+    struct ibv_cq *cq = softnic_create_cq(s.context, 1, NULL, NULL, 0);
+    if (cq != NULL || errno != EBADF ||
+        strstr(softnic_last_error(s.context), "close only what you have opened") == NULL)
+        return WRONG;
+    if (nic_side_write(&s, &(struct nic_address){0}, 1, 8) == 0) /* not connected */
+        return WRONG;
+    nic_side_close(&s);
+    return fstat(far_up, &st) == 0 && st.st_size == 0 ? FINE : WRONG;
+}
+
+static void test_closed_descriptors(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(close_all_descriptors());
+    assert_int_equal(child_status(pid), FINE);
 }
 
 static void test_another_version(void **state)
@@ -260,9 +295,13 @@ static void test_process_vm_forbidden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_names),       cmocka_unit_test(test_after_fork),
-        cmocka_unit_test(test_another_version), cmocka_unit_test(test_another_version_is_dead),
-        cmocka_unit_test(test_no_room),         cmocka_unit_test(test_process_vm_forbidden),
+        cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_after_fork),
+        cmocka_unit_test(test_closed_descriptors),
+        cmocka_unit_test(test_another_version),
+        cmocka_unit_test(test_another_version_is_dead),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_process_vm_forbidden),
     };
     return cmocka_run_group_tests_name("softnic refusals", tests, NULL, NULL);
 }

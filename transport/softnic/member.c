@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -15,10 +16,26 @@ static uint64_t round_up(uint64_t value, uint64_t to)
     return (value + to - 1) / to * to;
 }
 
+/* A program that closes all descriptors closes this one too, and has files of its own under its
+ * number then. */
+static bool is_ours(const struct ctx *ctx)
+{
+    struct stat st;
+    return fstat(ctx->member_fd, &st) == 0 && st.st_ino == ctx->member_ino &&
+           st.st_size == (off_t)MEMBER_BYTES;
+}
+
 /* Have the pages behind [at, at + bytes) now, as ENOSPC and not as SIGBUS later. */
 int nic_member_commit(struct ctx *ctx, const void *at, size_t bytes)
 {
     uint64_t offset = (uint64_t)((const char *)at - (const char *)ctx->member);
+    if (!is_ours(ctx)) {
+        nic_say(ctx,
+                "the program has closed descriptor %d, by which others reach the memory of port "
+                "%s: close only what you have opened, or open the port after that",
+                ctx->member_fd, ctx->port_name);
+        return EBADF;
+    }
     uint64_t first = offset / PAGE * PAGE;
     int err;
     do {
@@ -33,11 +50,14 @@ int nic_member_create(struct ctx *ctx)
     if (ctx->member_fd < 0)
         return errno;
     int err = 0;
+    struct stat st;
     if (ftruncate(ctx->member_fd, (off_t)MEMBER_BYTES) != 0 ||
-        fcntl(ctx->member_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        fcntl(ctx->member_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+        fstat(ctx->member_fd, &st) != 0) {
         err = errno;
         goto close_fd;
     }
+    ctx->member_ino = st.st_ino;
     void *map = mmap(NULL, MEMBER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                      ctx->member_fd, 0);
     if (map == MAP_FAILED) {
@@ -79,7 +99,8 @@ void nic_member_destroy(struct ctx *ctx)
         nic_own_put(ctx->own);
     ctx->own = NULL;
     ctx->member = NULL;
-    close(ctx->member_fd);
+    if (is_ours(ctx))
+        close(ctx->member_fd);
 }
 
 /* First fit among what was given back, then from the end. Rings only, so few blocks. */
