@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The program: finds the command that was asked for and hands over to it. */
 #include "tools/tool.h"
+#include "transport/decorators/check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -109,6 +110,8 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     int status = dispatch(argc, argv);
+    if (!status && check_findings() > 0)
+        status = EXIT_FAILURE; /* --check-verbs has said what */
     errno = 0;
     if (fflush(stdout) || ferror(stdout)) {
         if (!status)

@@ -21,6 +21,7 @@ enum {
     OPTION_PORT_PER_RANK,
     OPTION_TIMEOUT,
     OPTION_FAULTS,
+    OPTION_CHECK_VERBS,
     OPTION_CAPTURE,
     OPTION_CAPTURE_SNAP,
     OPTION_JSON,
@@ -92,6 +93,9 @@ static const struct argp_option options[] = {
      .key = OPTION_FAULTS,
      .arg = "PLAN|@FILE",
      .doc = "Let the device misbehave, as in 'drop op=write nth=3' (sstar-faults(5))"},
+    {.name = "check-verbs",
+     .key = OPTION_CHECK_VERBS,
+     .doc = "Say what is wrong with how verbs are used, and end with 1"},
     {.doc = "Output:", .group = 20},
     {.name = "capture",
      .key = OPTION_CAPTURE,
@@ -275,6 +279,9 @@ error_t common_parse(int key, char *arg, struct argp_state *state, struct common
         return 0;
     case OPTION_CAPTURE_SNAP:
         config->capture_snap = (uint32_t)(int)option_whole("--capture-snap", arg, 64, 65535, state);
+        return 0;
+    case OPTION_CHECK_VERBS:
+        config->check_verbs = true;
         return 0;
     case OPTION_FAULTS:
         set_faults(config, arg, state);

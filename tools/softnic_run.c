@@ -65,6 +65,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 's':
         set("SOFTNIC_SHARE_PAGES", "1");
         return 0;
+    case 'v':
+        set("SOFTNIC_CHECK_VERBS", "1");
+        return 0;
     case ARGP_KEY_ARG: /* the program; all that follows is its own */
         *program = state->argv + state->next - 1;
         state->next = state->argc;
@@ -140,12 +143,18 @@ static void fill_options(struct argp_option *options)
         0,
         "Replace registered pages by shared ones, so that peers copy without the kernel",
         0};
+    *options++ = (struct argp_option){"check-verbs",
+                                      'v',
+                                      NULL,
+                                      0,
+                                      "Say what the program does wrong with verbs, and end with 1",
+                                      0};
     *options = (struct argp_option){0};
 }
 
 int main(int argc, char **argv)
 {
-    struct argp_option options[N_VARIABLES + 3];
+    struct argp_option options[N_VARIABLES + 4];
     const struct argp argp = {
         .options = options,
         .parser = parse,

@@ -4,10 +4,11 @@
  * nobody asks which it was, only what the device can do.
  */
 #include "transport/connector.h"
-#include "transport/turn.h"
+#include "transport/decorators/check.h"
 #include "transport/decorators/faults.h"
 #include "transport/device_private.h"
 #include "transport/links.h"
+#include "transport/turn.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,26 @@ static int provider_open(struct sstar_world *world, struct device *device)
 static void say_fault(void *arg, const char *line)
 {
     log_line(arg, SSTAR_LOG_INFO, "%s", line);
+}
+
+static void say_misuse(void *arg, const char *line)
+{
+    log_line(arg, SSTAR_LOG_WARN, "%s", line);
+}
+
+/* Lists are posted then: ibv_wr_* would not be seen. */
+static int check_put_on(struct sstar_world *world, struct device *device)
+{
+    if (!world->config.check_verbs)
+        return 0;
+    struct check_attr attr = {.inner = device->verbs, .say = say_misuse, .arg = &world->log};
+    int err = check_attach(device->context, &attr);
+    if (err)
+        return report_set(&world->report, -err, "device %s cannot be looked at: %s", device->name,
+                          strerror(err));
+    device->verbs = check_table(device->context);
+    device->has_wr_api = false;
+    return 0;
 }
 
 /* From here on the device is used through the decorator. */
@@ -246,6 +267,8 @@ int device_get(struct sstar_world *world, struct device **out)
     if (!device)
         return report_set(&world->report, -ENOMEM, "out of memory");
     int err = provider_open(world, device);
+    if (!err)
+        err = check_put_on(world, device);
     if (!err)
         err = device_query(world, device);
     if (!err)

@@ -97,6 +97,7 @@ struct sstar_config {
      * one; borrowed while the world is open. The seed holds where the plan names none. */
     const char *faults;
     uint64_t faults_seed;
+    bool check_verbs; /* say what is wrong with how the device is used (sstar(1), --check-verbs) */
     enum sstar_log_level log_level; /* SSTAR_LOG_LEVEL: NONE, VERSION, WARN, INFO, TRACE */
     char log_file[256];             /* SSTAR_LOG_FILE: %h host, %p pid, %r rank; "" is stderr */
     char algorithm[24];             /* SSTAR_ALGORITHM: what AUTO means in collectives, or "" */

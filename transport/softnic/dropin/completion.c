@@ -10,6 +10,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+    RETURN_IF_GONE(channel, "ibv_destroy_comp_channel");
     return ours(channel->context) ? table(channel->context)->destroy_comp_channel(channel)
                                   : REAL(ibv_destroy_comp_channel)(channel);
 }
@@ -29,6 +30,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
+    RETURN_IF_GONE(cq, "ibv_destroy_cq");
     return ours(cq->context) ? table(cq->context)->destroy_cq(cq) : REAL(ibv_destroy_cq)(cq);
 }
 

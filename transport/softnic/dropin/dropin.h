@@ -15,6 +15,7 @@
 #ifndef SOFTNIC_DROPIN_H
 #define SOFTNIC_DROPIN_H
 
+#include "transport/decorators/check.h"
 #include "transport/decorators/faults.h"
 #include "transport/softnic/softnic.h"
 #include <errno.h>
@@ -47,14 +48,26 @@ static inline bool ours(const struct ibv_context *context)
     return softnic_is_device(context->device);
 }
 
-/* Through which table its objects are used: softnic's, or one that misbehaves. */
+/* Through which table its objects are used: softnic's, or one that misbehaves or is looked at. */
 static inline const struct verbs *table(const struct ibv_context *context)
 {
-    return faults_attached(context) ? &verbs_faults : &verbs_softnic;
+    if (faults_attached(context))
+        return &verbs_faults;
+    const struct verbs *checked = check_table(context);
+    return checked != NULL ? checked : &verbs_softnic;
 }
 
-/* faults.c. As SOFTNIC_FAULTS says. The context, or NULL with it closed after a sentence. */
-struct ibv_context *dropin_put_faults_on(struct ibv_context *context);
+/* faults.c. As SOFTNIC_FAULTS and SOFTNIC_CHECK_VERBS say. The context, or NULL with it closed
+ * after a sentence. */
+struct ibv_context *dropin_decorate(struct ibv_context *context);
+
+/* Returns from a call that destroys, if the object was destroyed before: of such nothing is read.
+ */
+#define RETURN_IF_GONE(object, call)                                                               \
+    do {                                                                                           \
+        if (check_is_gone(object))                                                                 \
+            return check_gone(object, call);                                                       \
+    } while (0)
 
 /* What softnic does not do. */
 static inline void *not_made(void)

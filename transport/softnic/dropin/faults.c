@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* SOFTNIC_FAULTS: a plan by which the ports of the program misbehave (sstar-faults(5)). */
+/* SOFTNIC_FAULTS: a plan by which the ports of the program misbehave (sstar-faults(5)).
+ * SOFTNIC_CHECK_VERBS: what the program does wrong is said. */
 #include "transport/softnic/dropin/dropin.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The rank of the process, where a launcher has given it one. */
 static int rank(void)
@@ -33,7 +35,7 @@ static int attach(struct ibv_context *context, const char *text)
         fprintf(stderr, "softnic: SOFTNIC_FAULTS: %s\n", error);
         return -err;
     }
-    struct faults_attr attr = {.inner = &verbs_softnic, .plan = plan, .rank = rank(), .say = say};
+    struct faults_attr attr = {.inner = table(context), .plan = plan, .rank = rank(), .say = say};
     err = faults_attach(context, &attr);
     if (err == 0)
         fprintf(stderr, "softnic: %s misbehaves as SOFTNIC_FAULTS says, seed %llu replays it\n",
@@ -42,13 +44,51 @@ static int attach(struct ibv_context *context, const char *text)
     return err;
 }
 
-struct ibv_context *dropin_put_faults_on(struct ibv_context *context)
+/* Where misuse is looked for, ibv_wr_* must become lists: a plan that never strikes does that. */
+static int attach_nothing(struct ibv_context *context)
 {
-    const char *text = getenv("SOFTNIC_FAULTS");
-    int err = text != NULL && *text != '\0' ? attach(context, text) : 0;
+    struct fault_plan *plan;
+    char error[256];
+    int err = fault_plan_parse("drop nth=1000000000000", 1, &plan, error, sizeof error);
+    if (err != 0)
+        return -err;
+    struct faults_attr attr = {.inner = check_table(context), .plan = plan};
+    err = faults_attach(context, &attr);
+    fault_plan_free(plan);
+    return err;
+}
+
+static bool is_set(const char *text)
+{
+    return text != NULL && *text != '\0';
+}
+
+struct ibv_context *dropin_decorate(struct ibv_context *context)
+{
+    const char *text = getenv("SOFTNIC_FAULTS"), *checked = getenv("SOFTNIC_CHECK_VERBS");
+    struct check_attr check = {.inner = &verbs_softnic, .say = say};
+    int err = 0;
+    if (is_set(checked) && strcmp(checked, "0") != 0)
+        err = check_attach(context, &check);
+    if (err == 0 && is_set(text))
+        err = attach(context, text);
+    else if (err == 0 && check_table(context) != NULL)
+        err = attach_nothing(context);
     if (err == 0)
         return context;
-    softnic_close_device(context);
+    table(context)->close_device(context);
     errno = err;
     return NULL;
+}
+
+/* After all else that ends: the program did well otherwise, and shall not seem to. */
+__attribute__((destructor(101))) static void end_with_findings(void)
+{
+    unsigned n = check_findings();
+    if (n == 0)
+        return;
+    fprintf(stderr, "softnic: %u misuse%s of verbs, so this ends with status %d\n", n,
+            n == 1 ? "" : "s", EXIT_FAILURE);
+    fflush(NULL);
+    _exit(EXIT_FAILURE);
 }

@@ -85,7 +85,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     struct ibv_context *context = softnic_open_port(&attr);
     if (context == NULL && error[0] != '\0')
         fprintf(stderr, "softnic: %s\n", error); /* the program knows errno at best */
-    return context != NULL ? dropin_put_faults_on(context) : NULL;
+    return context != NULL ? dropin_decorate(context) : NULL;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)

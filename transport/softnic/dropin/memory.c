@@ -9,6 +9,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+    RETURN_IF_GONE(pd, "ibv_dealloc_pd");
     return ours(pd->context) ? table(pd->context)->dealloc_pd(pd) : REAL(ibv_dealloc_pd)(pd);
 }
 
@@ -59,6 +60,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
+    RETURN_IF_GONE(mr, "ibv_dereg_mr");
     return ours(mr->context) ? table(mr->context)->dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
 }
 

@@ -34,6 +34,7 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+    RETURN_IF_GONE(qp, "ibv_destroy_qp");
     return ours(qp->context) ? table(qp->context)->destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
 }
 
@@ -67,6 +68,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
+    RETURN_IF_GONE(srq, "ibv_destroy_srq");
     return ours(srq->context) ? table(srq->context)->destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
 }
 
