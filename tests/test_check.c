@@ -15,7 +15,7 @@ struct fixture {
     const struct verbs *v;
     struct ibv_pd *pd;
     struct ibv_cq *cq;
-    struct ibv_mr *mr;
+    struct ibv_mr *mr, *left;
     struct ibv_qp *qp;
     uint32_t flip; /* bits of the keys that are named */
     uint8_t memory[REGION];
@@ -240,9 +240,9 @@ static void test_destroyed_twice(void **state)
 static void test_left(void **state)
 {
     struct fixture *f = *state;
-    struct ibv_mr *mr = f->v->reg_mr(f->pd, f->memory, 64, 0);
     unsigned before = f->lines;
-    assert_non_null(mr);
+    f->left = f->v->reg_mr(f->pd, f->memory, 64, 0);
+    assert_non_null(f->left);
     assert_int_equal(f->v->close_device(f->context), 0);
     assert_int_equal(f->lines, before + 4); /* domain, regions, queue, queue pair */
     assert_non_null(strstr(f->said, "ibv_close_device: 2 regions were not destroyed"));
