@@ -17,7 +17,7 @@ devices() {
 # The choices of a mixture-of-experts router for 8 sequences of tokens: made by `sstar routing`, or cut from
 # a file of real ones.
 routing_file() {
-    local tokens=$((full ? 200 : 25))
+    local tokens=$((full ? 200 : 15))
     if [ -n "${SSTAR_TEST_ROUTING-}" ]; then
         gzip -dcf "$SSTAR_TEST_ROUTING" | awk -F, -v n=$tokens '/^#/ || $2 < n' >/tmp/routing.csv
     else
