@@ -4,10 +4,10 @@
  * (transport/turn.h) while it looks, and gives it up in between; while the caller is inside the
  * library it keeps off, since a caller that waits moves everything on itself.
  *
- * Where ranks have no cores to spare it must not take the caller's: it naps between looks. So the
- * naps are short against alpha of most wires, as a wire that we shaped ourselves moves only while
- * somebody looks. It has no deadlines of its own: a rank that comes late keeps nobody waiting
- * before somebody waits.
+ * Where ranks have no cores to spare it must not take the caller's: it naps between looks. Being
+ * woken takes the caller's core longer than the look itself (14 us in a virtual machine), and how
+ * late one is woken shows how long, so naps are some multiple of that. It has no deadlines of its
+ * own: a rank that comes late keeps nobody waiting before somebody waits.
  */
 #include "collectives/collective_plan.h"
 #include "transport/turn.h"
@@ -18,11 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+static const uint64_t short_slice_ns = 100 * 1000;
 static const uint64_t spin_ns = 50 * 1000;
-static const uint64_t short_nap_ns = 50 * 1000;
-static const uint64_t long_nap_ns = 1000 * 1000; /* when nothing has moved for so many of them: */
-enum { SHORT_NAPS = 2000 };
+static const uint64_t least_nap_ns = 50 * 1000, most_nap_ns = 200 * 1000;
+static const uint64_t long_nap_ns = 1000 * 1000; /* when nothing has moved for many of them: */
+enum { SHORT_NAPS = 1000, NAP_PER_LATE = 16, LATE_SHARE = 8 };
 
 struct progress {
     struct turn turn;
@@ -30,13 +33,23 @@ struct progress {
     struct sstar_world *world;
     uint64_t quiet_ns; /* since when nothing has moved; 0: something has just now */
     uint32_t naps;
+    uint64_t late_ns; /* naps last so much longer than they should: a running mean */
 };
+
+static uint64_t nap_ns(const struct progress *progress)
+{
+    uint64_t ns = NAP_PER_LATE * progress->late_ns;
+    ns = ns < least_nap_ns ? least_nap_ns : ns > most_nap_ns ? most_nap_ns : ns;
+    return progress->naps < SHORT_NAPS ? ns : long_nap_ns;
+}
 
 static void nap(struct progress *progress)
 {
-    uint64_t until = clock_ns() + (progress->naps++ < SHORT_NAPS ? short_nap_ns : long_nap_ns);
+    uint64_t until = clock_ns() + nap_ns(progress);
     struct timespec at = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-    pthread_cond_timedwait(&progress->turn.changed, &progress->turn.mutex, &at);
+    progress->naps++;
+    if (pthread_cond_timedwait(&progress->turn.changed, &progress->turn.mutex, &at) == ETIMEDOUT)
+        progress->late_ns += (clock_ns() - until) / LATE_SHARE - progress->late_ns / LATE_SHARE;
 }
 
 /* Between two looks. */
@@ -59,11 +72,30 @@ static void rest(struct progress *progress, bool moved)
     pthread_mutex_lock(&progress->turn.mutex);
 }
 
+/* To wake when a nap is over, and not when the caller has used up his time slice: timers without
+ * slack, and short slices, which since Linux 6.12 come before long ones (sched(7), EEVDF). Older
+ * kernels take no notice. */
+static void be_prompt(void)
+{
+    struct { /* sched_setattr(2); <linux/sched/types.h> and <sched.h> exclude each other */
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime_ns, deadline_ns, period_ns;
+    } attr = {.size = sizeof attr};
+    prctl(PR_SET_TIMERSLACK, 1);
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
+        return;
+    attr.runtime_ns = short_slice_ns;
+    syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static void *move_on(void *argument)
 {
     struct progress *progress = argument;
     struct turn *turn = &progress->turn;
-    prctl(PR_SET_TIMERSLACK, 1); /* of this thread */
+    be_prompt();
     pthread_mutex_lock(&turn->mutex);
     while (!turn->stop) {
         if (!turn->work || atomic_load_explicit(&turn->wanted, memory_order_relaxed)) {
@@ -113,6 +145,7 @@ int progress_thread_start(struct sstar_world *world)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err)
         goto destroy_turn;
+    pthread_setname_np(progress->thread, "sstar-progress");
     world->turn = &progress->turn;
     world->progress_close = stop;
     return 0;

@@ -86,6 +86,15 @@ kin allreduce 40 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 
 [ "$(grep -c ' auto$' "$work/output")" -eq 2 ] || fail "explain: $(cat "$work/output")"
 grep -q '^# auto takes: [a-z-]* from 64 B' "$work/output" || fail "explain names no crossover: $(cat "$work/output")"
 
+# --overlap: what is hidden; with a thread and without.
+for thread in "" --progress-thread; do
+    # shellcheck disable=SC2086
+    kin allreduce 2 --ranks 2 --ranks-per-node 1 -b 4K -e 64K -f 16 --overlap 0.5 $thread
+    [ "$(grep -c '^      "hidden": -\?[0-9]' "$work/record.json")" -eq 2 ] || fail "overlap: $(cat "$work/output")"
+done
+refused '--overlap takes ms from 0.001' --overlap 0
+refused 'choose one' --overlap 1 --explain
+
 "$sstar" allreduce -b 8 -e 8 -n 1 --json "$work/none/x.json" >"$work/output" 2>&1 &&
     fail "a record that cannot be written is no failure"
 

@@ -13,6 +13,8 @@ enum {
     OPTION_SLICE,
     OPTION_ROOT,
     OPTION_EXPLAIN,
+    OPTION_OVERLAP,
+    OPTION_PROGRESS_THREAD,
     MOST_ITERATIONS = 1000000
 };
 static const uint64_t most_bytes = (uint64_t)1 << 40;
@@ -47,6 +49,13 @@ static const struct argp_option options[] = {
     {.name = "explain",
      .key = OPTION_EXPLAIN,
      .doc = "All algorithms: price, what it is made of, and time; from where on auto takes which"},
+    {.name = "overlap",
+     .key = OPTION_OVERLAP,
+     .arg = "MS",
+     .doc = "Start the operation, do MS of arithmetic, wait for it: how much of it is hidden"},
+    {.name = "progress-thread",
+     .key = OPTION_PROGRESS_THREAD,
+     .doc = "A thread of the library moves on what was started"},
     {0},
 };
 
@@ -139,6 +148,8 @@ static void check_arguments(struct collective_arguments *a, struct argp_state *s
     if (a->end_bytes < a->begin_bytes)
         argp_error(state, "-e %llu is less than -b %llu", (unsigned long long)a->end_bytes,
                    (unsigned long long)a->begin_bytes);
+    if (a->overlap_ms > 0 && a->explain)
+        argp_error(state, "--overlap and --explain print tables of their own; choose one");
     check_algorithms(a, state);
 }
 
@@ -193,6 +204,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->explain = true;
         for (int i = SSTAR_AUTO; i < SSTAR_ALGORITHMS; i++)
             a->algorithms[i] = i != SSTAR_HIERARCHICAL;
+        return 0;
+    case OPTION_OVERLAP:
+        if (parse_real(arg, 0.001, 1e5, &a->overlap_ms))
+            argp_error(state, "--overlap takes ms from 0.001 to 100000, not '%s'", arg);
+        return 0;
+    case OPTION_PROGRESS_THREAD:
+        a->progress_thread = true;
         return 0;
     case ARGP_KEY_END:
         check_arguments(a, state);

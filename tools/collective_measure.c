@@ -38,6 +38,19 @@ static int run(const struct collective_trial *trial)
     return sstar_collective_run(trial->plan, b.send, b.recv, trial->count, trial->type, trial->op);
 }
 
+int collective_begin(const struct collective_trial *trial)
+{
+    struct buffers b = buffers_of(trial);
+    return sstar_collective_start(trial->plan, b.send, b.recv, trial->count, trial->type,
+                                  trial->op);
+}
+
+void collective_clear(const struct collective_trial *trial)
+{
+    struct buffers b = buffers_of(trial);
+    memset(b.send, 0, b.layout.send_count * sstar_type_bytes(trial->type));
+}
+
 /* Add up over the ranks. */
 static int sum_over_ranks(struct sstar_world *world, uint64_t mine, uint64_t *sum)
 {
@@ -100,9 +113,7 @@ int collective_time(const struct collective_trial *trial, uint32_t warmup, uint3
     struct round_time *times = calloc(iterations, sizeof *times);
     if (!times)
         return -ENOMEM;
-    /* In place, results would grow without end: let the values be zeros. */
-    struct buffers b = buffers_of(trial);
-    memset(b.send, 0, b.layout.send_count * sstar_type_bytes(trial->type));
+    collective_clear(trial);
     int err = time_own(trial, warmup, iterations, times);
     if (!err)
         err = rounds_median(trial->world, times, iterations, us);

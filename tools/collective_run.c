@@ -44,6 +44,20 @@ static const struct column columns[] = {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
+static const struct column overlap_columns[] = {
+    {"size_bytes", "size(B)", "%d", 12},
+    {"type", "type", "%s", 7},
+    {"op", "redop", "%s", 6},
+    {"algorithm", "algorithm", "%s", 21},
+    {"communication_us", "communication", "%.2f", 15},
+    {"computation_us", "computation", "%.2f", 13},
+    {"both_us", "both", "%.2f", 11},
+    {"hidden", "hidden", "%.3f", 8},
+    {"wrong", "#wrong", "%d", 7},
+    {"device", "device", "%s", 15},
+};
+enum { N_OVERLAP_COLUMNS = sizeof overlap_columns / sizeof *overlap_columns };
+
 /* What the prices of an algorithm are made with; auto has those of each that it may take. */
 static void print_cost(const struct run *run)
 {
@@ -65,6 +79,13 @@ static void print_head(const struct run *run)
     printf("# sstar %s: %d ranks on %d node%s, %u iterations after %u, through %s\n",
            sstar_operation_name(a->operation), sstar_size(world), sstar_node_count(world),
            sstar_node_count(world) == 1 ? "" : "s", a->iterations, a->warmup, run->device_class);
+    if (a->overlap_ms > 0) {
+        printf("# times in us: the operation alone, %g ms of arithmetic alone, arithmetic between "
+               "start and wait%s\n",
+               a->overlap_ms, a->progress_thread ? " with a progress thread" : "");
+        table_head(stdout, overlap_columns, N_OVERLAP_COLUMNS);
+        return;
+    }
     printf("# times in us, bandwidths in GB/s: out of place, then in place\n");
     table_head(stdout, columns, N_COLUMNS);
 }
@@ -112,12 +133,11 @@ static void set_price(const struct run *run, json_t *row, const struct sstar_pri
     set_if(row, "node_byte_ns", run->priced, cost.node_byte_ns);
 }
 
-static json_t *new_row(const struct run *run, double us, uint64_t wrong,
-                       const struct sstar_price *price)
+/* What every row says of the trial. */
+static json_t *trial_row(const struct run *run, uint64_t wrong, const struct sstar_price *price)
 {
     const struct collective_trial *t = &run->trial;
-    double bytes = (double)(t->count * bytes_of_one(run));
-    double algbw = us > 0 ? bytes / us / 1e3 : 0;
+    size_t bytes = t->count * bytes_of_one(run);
     json_t *row = json_object();
     json_object_set_new(row, "algorithm", json_string(sstar_algorithm_name(price->algorithm)));
     json_object_set_new(row, "asked", json_string(sstar_algorithm_name(run->asked)));
@@ -126,13 +146,22 @@ static json_t *new_row(const struct run *run, double us, uint64_t wrong,
     json_object_set_new(row, "type", json_string(sstar_type_name(t->type)));
     json_object_set_new(row, "op", json_string(sstar_op_name(t->op)));
     json_object_set_new(row, "in_place", json_boolean(t->in_place));
+    json_object_set_new(row, "wrong",
+                        run->arguments->check ? json_integer((json_int_t)wrong) : json_null());
+    json_object_set_new(row, "device", json_string(run->device_class));
+    return row;
+}
+
+static json_t *new_row(const struct run *run, double us, uint64_t wrong,
+                       const struct sstar_price *price)
+{
+    double bytes = (double)(run->trial.count * bytes_of_one(run));
+    double algbw = us > 0 ? bytes / us / 1e3 : 0;
+    json_t *row = trial_row(run, wrong, price);
     json_object_set_new(row, "time_us", record_real(us));
     json_object_set_new(row, "algbw_GBps", record_real(algbw));
     json_object_set_new(row, "busbw_GBps", record_real(algbw * bus_factor(run)));
     set_price(run, row, price);
-    json_object_set_new(row, "wrong",
-                        run->arguments->check ? json_integer((json_int_t)wrong) : json_null());
-    json_object_set_new(row, "device", json_string(run->device_class));
     return row;
 }
 
@@ -186,6 +215,34 @@ static int measure(struct run *run, size_t count)
     return err;
 }
 
+static int measure_overlap(struct run *run, size_t count)
+{
+    const struct collective_arguments *a = run->arguments;
+    struct sstar_price due = {0};
+    struct overlap overlap;
+    uint64_t wrong = 0;
+    run->trial.count = count;
+    run->trial.in_place = false;
+    int err = price(run, &due);
+    if (!err && a->check)
+        err = collective_check(&run->trial, &wrong);
+    if (!err)
+        err = collective_overlap(&run->trial, a->overlap_ms,
+                                 &(struct collective_rounds){a->warmup, a->iterations}, &overlap);
+    run->wrong += wrong;
+    if (err || !run->rows)
+        return err;
+    json_t *row = trial_row(run, wrong, &due);
+    json_object_set_new(row, "communication_us", record_real(overlap.communication_us));
+    json_object_set_new(row, "computation_us", record_real(overlap.computation_us));
+    json_object_set_new(row, "both_us", record_real(overlap.both_us));
+    json_object_set_new(row, "hidden", record_real(overlap.hidden));
+    json_array_append_new(run->rows, row);
+    progress_clear(&a->common, run->world);
+    table_row(stdout, overlap_columns, N_OVERLAP_COLUMNS, row);
+    return 0;
+}
+
 /* The size after this one; 0: none. */
 static uint64_t next_size(const struct collective_arguments *a, uint64_t bytes,
                           size_t element_bytes)
@@ -204,7 +261,9 @@ static int measure_sizes(struct run *run)
         progress_show(&a->common, run->world, sstar_operation_name(a->operation),
                       run->begun / run->all);
         size_t count = a->operation == SSTAR_BARRIER ? 0 : bytes / element_bytes;
-        err = count == last ? 0 : measure(run, count);
+        err = count == last       ? 0
+              : a->overlap_ms > 0 ? measure_overlap(run, count)
+                                  : measure(run, count);
         last = count;
         run->begun++;
         bytes = a->operation == SSTAR_BARRIER ? 0 : next_size(a, bytes, element_bytes);
@@ -217,7 +276,8 @@ static int open_plan(struct run *run, enum sstar_algorithm algorithm)
     struct sstar_collective_attr attr = {.operation = run->arguments->operation,
                                          .algorithm = algorithm,
                                          .root = run->arguments->root,
-                                         .slice_bytes = run->arguments->slice_bytes};
+                                         .slice_bytes = run->arguments->slice_bytes,
+                                         .progress_thread = run->arguments->progress_thread};
     int err = sstar_collective_open(run->world, &attr, &run->trial.plan);
     if (!err && run->priced)
         err = sstar_collective_measure(run->trial.plan);
