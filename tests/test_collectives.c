@@ -397,6 +397,56 @@ static void the_same_bits(void **state)
         }
 }
 
+/* The same for what stays on one rank: again, from other memory, in slices, and in parts. */
+static int same_bits_of_one(struct sstar_world *world, void *argument)
+{
+    const struct sstar_collective_attr *asked = argument;
+    enum { COUNT = 4000, RUNS = 4 };
+    struct sstar_collective_attr attr = *asked;
+    struct sstar_collective *plan, *sliced;
+    size_t given = COUNT * (attr.operation == SSTAR_REDUCE_SCATTER ? (size_t)sstar_size(world) : 1);
+    float *numbers = malloc(given * sizeof *numbers), *sums = calloc(RUNS * COUNT, sizeof *sums);
+    void *memory;
+    uint64_t state = (uint64_t)sstar_rank(world) + 7;
+    for (size_t i = 0; i < given; i++)
+        numbers[i] = (float)(random_next(&state) >> 40) / 1e3f - 7e3f;
+    CHECK(sstar_alloc(world, given * sizeof *numbers, &memory) == 0);
+    memcpy(memory, numbers, given * sizeof *numbers);
+    CHECK(sstar_collective_open(world, &attr, &plan) == 0);
+    attr.slice_bytes = 512;
+    CHECK(sstar_collective_open(world, &attr, &sliced) == 0);
+    const struct one in_parts = {.count = COUNT, .salt = 100};
+    int err = run_in_parts(plan, numbers, sums, &in_parts);
+    for (int run = 1; run < RUNS && !err; run++)
+        err = sstar_collective_run(run == 3 ? sliced : plan, run == 2 ? memory : numbers,
+                                   sums + run * COUNT, COUNT, SSTAR_FLOAT32, SSTAR_SUM);
+    CHECK(err == 0);
+    for (int run = 1; run < RUNS; run++)
+        CHECK(memcmp(sums, sums + run * COUNT, COUNT * sizeof *sums) == 0);
+    sstar_collective_close(sliced);
+    sstar_collective_close(plan);
+    free(numbers);
+    free(sums);
+    return 0;
+}
+
+static void the_same_bits_on_one(void **state)
+{
+    (void)state;
+    static const enum sstar_operation operations[] = {SSTAR_REDUCE_SCATTER, SSTAR_REDUCE};
+    for (int per_node = 0; per_node <= 2; per_node++)
+        for (int o = 0; o < 2; o++)
+            for (int algorithm = SSTAR_RING; algorithm < SSTAR_ALGORITHMS; algorithm++) {
+                struct sstar_collective_attr attr = {.operation = operations[o],
+                                                     .algorithm = (enum sstar_algorithm)algorithm,
+                                                     .root = 3};
+                struct ranks ranks = {
+                    .size = 5, .ranks_per_node = per_node, .body = same_bits_of_one, .arg = &attr};
+                if (sstar_algorithm_exists(attr.operation, attr.algorithm))
+                    assert_int_equal(ranks_run(&ranks), 0);
+            }
+}
+
 /* Of every algorithm: the same figures on all ranks, none below 0, a node step only where there is
  * one; prices that their parts make up. */
 static int prices(struct sstar_world *world)
@@ -616,12 +666,13 @@ static void edges_and_refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(edges_and_refusals), cmocka_unit_test(one_node),
-        cmocka_unit_test(the_same_bits),      cmocka_unit_test(virtual_nodes),
-        cmocka_unit_test(shaped_wire),        cmocka_unit_test(large_counts),
-        cmocka_unit_test(small_slices),       cmocka_unit_test(ranks_are_processes),
-        cmocka_unit_test(many_ranks),         cmocka_unit_test(several_plans),
-        cmocka_unit_test(barrier_holds),      cmocka_unit_test(tuning_file),
+        cmocka_unit_test(edges_and_refusals),  cmocka_unit_test(one_node),
+        cmocka_unit_test(the_same_bits),       cmocka_unit_test(the_same_bits_on_one),
+        cmocka_unit_test(virtual_nodes),       cmocka_unit_test(shaped_wire),
+        cmocka_unit_test(large_counts),        cmocka_unit_test(small_slices),
+        cmocka_unit_test(ranks_are_processes), cmocka_unit_test(many_ranks),
+        cmocka_unit_test(several_plans),       cmocka_unit_test(barrier_holds),
+        cmocka_unit_test(tuning_file),
     };
     print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
                   full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
