@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The aggregating all-to-all: what is common to all strategies. */
 #include "collectives/ledger.h"
-#include "transport/turn.h"
 #include "collectives/strategy.h"
+#include "transport/turn.h"
 #include <sched.h>
 
 enum {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The aggregating all-to-all: the table of strategies, opening, and what memory that takes. */
 #include "collectives/ledger.h"
-#include "transport/turn.h"
-#include "transport/turn.h"
 #include "collectives/strategy.h"
 #include "collectives/wire_cost.h"
 #include "transport/available.h"
 #include "transport/memory.h"
+#include "transport/turn.h"
 #include <stdlib.h>
 
 static const struct strategy *const strategies[SSTAR_STRATEGIES] = {

@@ -13,7 +13,7 @@
 /* What the ranks tell each other on opening. */
 struct hello {
     uint64_t area;
-    uint32_t operation, algorithm, queue_pairs, slice_bytes;
+    uint32_t operation, algorithm, queue_pairs, slice_bytes, wire_type;
     int32_t root;
     uint32_t cores;   /* that we may run on, */
     uint32_t crowded; /* fewer than there are ranks here */
@@ -42,6 +42,13 @@ static int attr_check(struct sstar_world *world, const struct sstar_collective_a
     if (attr->root < 0 || attr->root >= world->size)
         return report_set(&world->report, -EINVAL, "%s: there is no rank %d to be the root", name,
                           attr->root);
+    if (attr->wire_type != SSTAR_FLOAT32 && attr->wire_type != SSTAR_FLOAT16 &&
+        attr->wire_type != SSTAR_BFLOAT16 && attr->wire_type != SSTAR_FLOAT8_E4M3 &&
+        attr->wire_type != SSTAR_FLOAT8_E5M2)
+        return report_set(&world->report, -EINVAL,
+                          "%s: type %d cannot cross nodes in place of float; half, bfloat16, "
+                          "fp8_e4m3 and fp8_e5m2 can",
+                          name, (int)attr->wire_type);
     if (attr->slice_bytes && (attr->slice_bytes < 8 || attr->slice_bytes > 1u << 26))
         return report_set(&world->report, -EINVAL,
                           "%s: slices of %u bytes; 8 to 64 MiB are possible", name,
@@ -119,6 +126,12 @@ static int settle(struct sstar_collective *plan, const struct sstar_collective_a
     plan->slot_bytes = plan->slice_given ? attr->slice_bytes / 8 * 8 : PLAN_SLOT_BYTES;
     plan->shaped = wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
     plan->kernels = reduce_best();
+    plan->wire_type = attr->wire_type;
+    for (int k = 0; plan->wire_type != SSTAR_FLOAT32 && k < 2; k++) {
+        plan->wide[k] = malloc(plan->slot_bytes);
+        if (!plan->wide[k])
+            return report_set(&world->report, -ENOMEM, "collectives: out of memory");
+    }
     int err = overrule(plan);
     if (!err)
         err = map_world(plan);
@@ -136,7 +149,7 @@ static bool same_plan(const struct hello *a, const struct hello *b)
 {
     return a->operation == b->operation && a->algorithm == b->algorithm &&
            a->queue_pairs == b->queue_pairs && a->slice_bytes == b->slice_bytes &&
-           a->root == b->root;
+           a->root == b->root && a->wire_type == b->wire_type;
 }
 
 /* Tell all whether we got what we need and where it is; all fail if one does. */
@@ -149,6 +162,7 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                          .algorithm = attr->algorithm,
                          .queue_pairs = attr->queue_pairs,
                          .slice_bytes = attr->slice_bytes,
+                         .wire_type = attr->wire_type,
                          .root = attr->root,
                          .cores = (uint32_t)world->cores,
                          .crowded = world_crowded(world),
@@ -275,6 +289,8 @@ static void destroy(struct sstar_collective *plan)
     node_map_destroy(&plan->map);
     schedule_destroy(&plan->schedule);
     free(plan->sent);
+    free(plan->wide[0]);
+    free(plan->wide[1]);
     free(plan->work);
     free(plan);
 }

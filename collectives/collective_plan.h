@@ -40,8 +40,9 @@ struct plan_run {
     _Atomic bool done; /* read without the turn of the world; `err` is whole before it is set */
     int err;           /* 0, or what ended it */
     struct node_job job;
-    reduce_divide *divide; /* of an average, at the end */
-    const char *input;     /* where element 0 of the vector would be */
+    reduce_divide *divide;              /* of an average, at the end */
+    const struct reduce_short *shorten; /* what crosses nodes; NULL: it stays as it is */
+    const char *input;                  /* where element 0 of the vector would be */
     char *result, *work;
     int phase, lanes_left;
     bool in_node_step;
@@ -64,6 +65,8 @@ struct sstar_collective {
     struct sstar_links *channels[SCHEDULE_CHANNELS];
     struct node_part node;
     uint32_t queue_pairs, slot_bytes, rings; /* rings: channels of the ring */
+    enum sstar_type wire_type;               /* FLOAT32: as it is */
+    char *wide[2];                           /* a message each, widened; NULL if none is */
     bool slice_given;
     bool shaped; /* we imposed the wire */
     bool measured;
@@ -100,6 +103,19 @@ struct node_job execute_job(const struct sstar_collective *plan, const void *sen
 bool execute_is_local(const struct sstar_collective *plan);
 int execute_local(struct sstar_collective *plan, const void *send, void *recv, size_t count,
                   enum sstar_type type, enum sstar_op op);
+
+/* ---- execute_short.c ---------------------------------------------------------------------------
+ */
+
+/* Whether messages of this type are shortened where they cross nodes. */
+bool execute_shortens(const struct sstar_collective *plan, enum sstar_type type);
+/* Bytes of a message to or from a rank. */
+size_t execute_message_bytes(const struct sstar_collective *plan, size_t count, int rank);
+/* A step's arithmetic, where messages are. */
+void execute_compute_short(struct sstar_collective *plan, const struct plan_lane *lane,
+                           const struct step *step, void **slots);
+/* The result as the others have been told it. */
+void execute_round(struct sstar_collective *plan);
 
 /* ---- started.c ---------------------------------------------------------------------------------
  */
@@ -151,7 +167,7 @@ struct plan_prices {
 };
 
 struct simulate_attr plan_simulation(const struct sstar_collective *plan,
-                                     const struct sstar_cost *cost, size_t element_bytes);
+                                     const struct sstar_cost *cost, enum sstar_type type);
 /* The best slices for a vector of 2^point bytes. */
 int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
                      const struct sstar_cost *cost, int point, struct plan_prices *prices);

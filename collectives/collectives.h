@@ -122,8 +122,30 @@ struct sstar_collective_attr {
     int root;             /* of Broadcast and Reduce */
     uint32_t queue_pairs; /* 0: the world's default */
     uint32_t slice_bytes; /* largest piece that is sent as one message; 0: chosen */
+    enum sstar_type
+        wire_type;        /* what SSTAR_FLOAT32 is shortened to where it crosses nodes: FLOAT16,
+                             BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2; FLOAT32 (0): not at all */
     bool progress_thread; /* see sstar_collective_start; each rank as it likes */
 };
+/*
+ * With a wire_type of p significant bits (half 11, bfloat16 8, fp8_e4m3 4, fp8_e5m2 3) a float32
+ * that crosses nodes is rounded to nearest even at each crossing, with a relative error of at most
+ * u = 2^-p, or of eta/2 where it is subnormal there (the least number eta is 2^-24, 2^-133, 2^-9,
+ * 2^-16). Sums are made in float32. The result of AllReduce, AllGather and Broadcast is the rounded
+ * value on every rank, the one that computed it included, so all have the same bits; Broadcast and
+ * AllGather in place round their own input too. With H roundings at most on the way of a
+ * contribution,
+ *
+ *     |sum - exact| <= ((1 + u)^H (1 + 2^-24)^n - 1) sum |x_r| + n (1 + u)^H eta
+ *
+ * over n ranks, each rounding being a factor of 1 + d, |d| <= u (N. J. Higham, "Accuracy and
+ * stability of numerical algorithms", 2002, ch. 3); ring, and the chain of Reduce: H = N + 1 for N
+ * nodes; all others: H = ceil(log2 n) + 2, n being the number of nodes with hierarchical ones.
+ * Broadcast and AllGather: H = 1. What does not fit becomes infinity, in fp8_e4m3, which has none,
+ * NaN: not the greatest number, as it must not pass for a result (OCP 8-bit Floating Point
+ * Specification 1.0, non-saturating mode). NaN stays NaN. In a world of one node, and for other
+ * types, nothing is rounded.
+ */
 /* An operation that is planned: started as often as wanted, one at a time. Several plans may be
  * under way together. */
 struct sstar_collective;
@@ -135,9 +157,10 @@ SSTAR_API void sstar_collective_close(struct sstar_collective *plan);
 /*
  * Do it. Collective; all ranks give the same count, type and op (op: of the operations that reduce;
  * Barrier takes no notice of any of them). Any memory; memory from sstar_alloc is used without
- * copies. The order of summation is fixed for an operation, an algorithm, a world and a count: the
- * same input gives the same bits on every rank and every run. min and max: a NaN in any input gives
- * NaN; -0 is less than +0.
+ * copies. The order of summation is fixed for an operation, an algorithm, a world and a count, as
+ * its file collectives/schedule_NAME.c says, and does not depend on slices, on who comes first or
+ * on where the memory lies: the same input gives the same bits on every rank and every run. min and
+ * max: a NaN in any input gives NaN; -0 is less than +0.
  */
 SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *send, void *recv,
                                    size_t count, enum sstar_type type, enum sstar_op op);
@@ -148,11 +171,11 @@ SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *se
  * wait for several in different orders. Otherwise nothing moves between the calls, unless a plan of
  * the world was opened with `progress_thread`: from then until the world is closed a thread of the
  * library moves on what was started, and sleeps while that is nothing. It runs where the caller's
- * thread may run, and naps between looks (50 to 200 us, longer when long nothing moves) unless there are
- * twice as many cores as ranks. It and the caller's thread take turns on the world; the caller
- * needs to do nothing for that, and still uses the world from one thread at a time. What the thread
- * meets, a dead rank for instance, is the result of test and wait. Time that nobody waits does not
- * count towards SSTAR_TIMEOUT.
+ * thread may run, and naps between looks (50 to 200 us, longer when long nothing moves) unless
+ * there are twice as many cores as ranks. It and the caller's thread take turns on the world; the
+ * caller needs to do nothing for that, and still uses the world from one thread at a time. What the
+ * thread meets, a dead rank for instance, is the result of test and wait. Time that nobody waits
+ * does not count towards SSTAR_TIMEOUT.
  */
 SSTAR_API int sstar_collective_start(struct sstar_collective *plan, const void *send, void *recv,
                                      size_t count, enum sstar_type type, enum sstar_op op);

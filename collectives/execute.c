@@ -121,6 +121,7 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
     bool has_result = plan->operation != SSTAR_REDUCE || plan->world->rank == plan->root;
     run->divide =
         reduces && has_result && op == SSTAR_AVG ? plan->kernels->kernels[type].divide : NULL;
+    run->shorten = execute_shortens(plan, type) ? &plan->kernels->shorts[plan->wire_type] : NULL;
     run->input = (const char *)send - (plan->operation == SSTAR_ALL_GATHER ? own : 0);
     run->result = (char *)recv - (plan->operation == SSTAR_REDUCE_SCATTER ? own : 0);
     err = find_work(plan, shape_total(shape) * bytes);
@@ -153,11 +154,12 @@ static int waits_for(struct sstar_collective *plan, const char *what, int rank)
 
 /* 1: the messages are here. */
 static int have_messages(struct sstar_collective *plan, struct plan_lane *lane,
-                         const struct step *step, size_t bytes)
+                         const struct step *step)
 {
     for (int k = 0; k < 2 && step->from[k] >= 0; k++) {
         if (lane->has[k])
             continue;
+        size_t bytes = execute_message_bytes(plan, step->count, step->from[k]);
         struct sstar_link *link = sstar_links_to(plan->channels[step->channel], step->from[k]);
         int got = link_receive(link, &lane->messages[k]);
         if (got < 0)
@@ -176,11 +178,11 @@ static int have_messages(struct sstar_collective *plan, struct plan_lane *lane,
 }
 
 /* 1: there are slots to send from. */
-static int have_slots(struct sstar_collective *plan, const struct step *step, size_t bytes,
-                      void **slots)
+static int have_slots(struct sstar_collective *plan, const struct step *step, void **slots)
 {
     for (int k = 0; k < 2 && step->to[k] >= 0; k++) {
         struct sstar_link *link = sstar_links_to(plan->channels[step->channel], step->to[k]);
+        size_t bytes = execute_message_bytes(plan, step->count, step->to[k]);
         int err = link_reserve(link, bytes, &slots[k]);
         if (err == -EAGAIN)
             return waits_for(plan, "a free slot for a collective", step->to[k]);
@@ -250,14 +252,15 @@ static int commit(struct sstar_collective *plan, struct sstar_link *link, size_t
 /* 1: taken; 0: it waits. */
 static int wire_step(struct sstar_collective *plan, struct plan_lane *lane, const struct step *step)
 {
-    size_t bytes = step->count * plan->run.job.element_bytes;
     void *slots[2] = {NULL, NULL};
-    int ready = have_messages(plan, lane, step, bytes);
+    int ready = have_messages(plan, lane, step);
     if (ready == 1)
-        ready = have_slots(plan, step, bytes, slots);
+        ready = have_slots(plan, step, slots);
     if (ready != 1)
         return ready;
-    if (bytes)
+    if (step->count && plan->run.shorten)
+        execute_compute_short(plan, lane, step, slots);
+    else if (step->count)
         compute(&plan->run, lane, step, slots);
     /* The slots of what arrived go back first, so that their credit can travel with what we send.
      */
@@ -267,7 +270,8 @@ static int wire_step(struct sstar_collective *plan, struct plan_lane *lane, cons
     }
     int err = 0;
     for (int k = 0; k < 2 && step->to[k] >= 0 && !err; k++)
-        err = commit(plan, sstar_links_to(plan->channels[step->channel], step->to[k]), bytes);
+        err = commit(plan, sstar_links_to(plan->channels[step->channel], step->to[k]),
+                     execute_message_bytes(plan, step->count, step->to[k]));
     return err ? err : 1;
 }
 
@@ -340,6 +344,7 @@ int execute_advance(struct sstar_collective *plan)
     }
     if (seen_off(plan) == 0)
         return 0;
+    execute_round(plan);
     if (run->divide)
         run->divide(run->job.recv, run->job.count, (uint32_t)plan->world->size);
     return 1;

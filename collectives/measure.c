@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* alpha, g and beta of a world's wire in tens of milliseconds, the same bits on all ranks. */
 #include "collectives/collectives.h"
-#include "transport/turn.h"
 #include "collectives/fit.h"
 #include "collectives/pair.h"
 #include "collectives/wire_cost.h"
+#include "transport/turn.h"
 #include "transport/wait.h"
 #include "transport/world.h"
 #include <errno.h>

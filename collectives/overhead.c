@@ -8,9 +8,9 @@
  * one. The node's steps are timed by themselves. Medians of rounds (rounds.h).
  */
 #include "collectives/collective_plan.h"
-#include "transport/turn.h"
 #include "collectives/rounds.h"
 #include "collectives/wire_cost.h"
+#include "transport/turn.h"
 #include "transport/world.h"
 
 #include <errno.h>
@@ -92,7 +92,7 @@ static int solve(const struct trial *trial, struct sstar_cost *cost, double *fig
     int err = 0;
     for (int i = 0; i < HALVINGS && !err && high - low > 1e-3 * high; i++) {
         *figure = i ? (low + high) / 2 : 0;
-        struct simulate_attr attr = plan_simulation(trial->plan, cost, sizeof(float));
+        struct simulate_attr attr = plan_simulation(trial->plan, cost, SSTAR_FLOAT32);
         err = simulate_schedule(&trial->shape, &attr, &got);
         if (!err && i == 0 && got >= us)
             return 0;
@@ -105,7 +105,7 @@ static int solve(const struct trial *trial, struct sstar_cost *cost, double *fig
 
 static int rounds_for(const struct trial *trial, const struct sstar_cost *cost, int *rounds)
 {
-    struct simulate_attr attr = plan_simulation(trial->plan, cost, sizeof(float));
+    struct simulate_attr attr = plan_simulation(trial->plan, cost, SSTAR_FLOAT32);
     double us = 0;
     int err = simulate_schedule(&trial->shape, &attr, &us);
     double n = us > 0 ? ROUNDS_US / us : MOST_ROUNDS;

@@ -17,13 +17,15 @@ enum {
 #define LEAST_GAIN 0.9 /* of the time with larger slices */
 
 struct simulate_attr plan_simulation(const struct sstar_collective *plan,
-                                     const struct sstar_cost *cost, size_t element_bytes)
+                                     const struct sstar_cost *cost, enum sstar_type type)
 {
-    return (struct simulate_attr){.cost = *cost,
-                                  .port_per_rank = plan->world->config.port_per_rank,
-                                  .queue_pairs = plan->queue_pairs,
-                                  .slots = PLAN_SLOTS,
-                                  .element_bytes = element_bytes};
+    return (struct simulate_attr){
+        .cost = *cost,
+        .port_per_rank = plan->world->config.port_per_rank,
+        .queue_pairs = plan->queue_pairs,
+        .slots = PLAN_SLOTS,
+        .element_bytes = sstar_type_bytes(type),
+        .wire_element_bytes = execute_shortens(plan, type) ? sstar_type_bytes(plan->wire_type) : 0};
 }
 
 static struct sstar_cost wire_of(const struct sstar_cost *cost)
@@ -53,7 +55,7 @@ int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm a
 {
     size_t bytes = (size_t)1 << point;
     size_t n = plan_total_bytes(plan, 1, 1), count = bytes / ELEMENT_BYTES / n;
-    struct simulate_attr attr = plan_simulation(plan, cost, ELEMENT_BYTES);
+    struct simulate_attr attr = plan_simulation(plan, cost, SSTAR_FLOAT32);
     double best = 0;
     uint32_t chosen = plan->slot_bytes;
     int in_vain = 0;
@@ -102,11 +104,11 @@ enum sstar_algorithm sstar_collective_choice(const struct sstar_collective *plan
 }
 
 static int price_of(const struct sstar_collective *plan, struct plan_choice choice,
-                    const struct sstar_cost *cost, size_t count, size_t element_bytes,
+                    const struct sstar_cost *cost, size_t count, enum sstar_type type,
                     struct sstar_price *price)
 {
-    struct schedule_shape shape = plan_shape_of(plan, choice, count, element_bytes);
-    struct simulate_attr attr = plan_simulation(plan, cost, element_bytes);
+    struct schedule_shape shape = plan_shape_of(plan, choice, count, sstar_type_bytes(type));
+    struct simulate_attr attr = plan_simulation(plan, cost, type);
     struct simulate_attr alone = attr;
     struct simulate_parts parts, wire;
     alone.cost = wire_of(cost);
@@ -140,17 +142,17 @@ int sstar_collective_price(const struct sstar_collective *plan, size_t count, en
     size_t bytes = sstar_type_bytes(type);
     struct plan_choice choice = plan->choices[plan_class_of(plan_total_bytes(plan, count, bytes))];
     if (plan->measured)
-        return price_of(plan, choice, &plan->costs[choice.algorithm], count, bytes, price);
+        return price_of(plan, choice, &plan->costs[choice.algorithm], count, type, price);
     *price = (struct sstar_price){.algorithm = (enum sstar_algorithm)choice.algorithm};
     return 0;
 }
 
 /* One algorithm in its best slices; those of the choice if it is that. */
 static int price_best(const struct sstar_collective *plan, enum sstar_algorithm algorithm,
-                      const struct sstar_cost *wire, size_t count, size_t element_bytes,
+                      const struct sstar_cost *wire, size_t count, enum sstar_type type,
                       struct sstar_price *price)
 {
-    size_t total = plan_total_bytes(plan, count, element_bytes);
+    size_t total = plan_total_bytes(plan, count, sstar_type_bytes(type));
     struct plan_choice choice = plan->choices[plan_class_of(total)];
     struct sstar_cost cost = plan->costs[algorithm];
     if (wire) {
@@ -173,7 +175,7 @@ static int price_best(const struct sstar_collective *plan, enum sstar_algorithm 
             return report_set(&plan->world->report, err, "%s: no price: %s",
                               sstar_operation_name(plan->operation), strerror(-err));
     }
-    return price_of(plan, choice, &cost, count, element_bytes, price);
+    return price_of(plan, choice, &cost, count, type, price);
 }
 
 int sstar_collective_prices(const struct sstar_collective *plan, const struct sstar_cost *wire,
@@ -184,8 +186,7 @@ int sstar_collective_prices(const struct sstar_collective *plan, const struct ss
     for (int i = 0; i < SSTAR_ALGORITHMS && !err && plan->measured; i++) {
         if (!plan->candidates[i])
             continue;
-        err = price_best(plan, (enum sstar_algorithm)i, wire, count, sstar_type_bytes(type),
-                         &prices[n]);
+        err = price_best(plan, (enum sstar_algorithm)i, wire, count, type, &prices[n]);
         n += !err;
     }
     return err ? err : n;

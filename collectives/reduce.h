@@ -21,10 +21,19 @@ struct reduce_row {
     reduce_divide *divide;
 };
 
+/* float32 as a short float and back, rounded to nearest even as in short_float.h; `round`: there
+ * and back, in place. */
+struct reduce_short {
+    void (*widen)(void *to, const void *from, size_t count);
+    void (*narrow)(void *to, const void *from, size_t count);
+    void (*round)(void *memory, size_t count);
+};
+
 /* One set of kernels for each instruction set that this build has, the plainest first. */
 struct reduce_set {
     const char *name;
     struct reduce_row kernels[SSTAR_TYPES];
+    struct reduce_short shorts[SSTAR_TYPES]; /* of the short floats */
 };
 
 /* How many sets this machine can run; set i < that. */

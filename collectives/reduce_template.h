@@ -204,6 +204,39 @@ DEFINE_INTEGER(uint8, uint8_any, uint8_any, uint32_t)
 DEFINE_INTEGER(uint32, uint32_any, uint32_any, uint32_t)
 DEFINE_INTEGER(uint64, uint64_any, uint64_any, uint64_t)
 
+/* ---- shorter, and back
+ * -------------------------------------------------------------------------------------- */
+
+#define DEFINE_SHORTENING(NAME, TYPE)                                                              \
+    static void NAME##_widen(void *to, const void *from, size_t count)                             \
+    {                                                                                              \
+        float32_any *d = to;                                                                       \
+        const TYPE *a = from;                                                                      \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++)                                                         \
+            d[i] = NAME##_to_float(a[i]);                                                          \
+    }                                                                                              \
+    static void NAME##_narrow(void *to, const void *from, size_t count)                            \
+    {                                                                                              \
+        TYPE *d = to;                                                                              \
+        const float32_any *a = from;                                                               \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++)                                                         \
+            d[i] = NAME##_from_float(a[i]);                                                        \
+    }                                                                                              \
+    static void NAME##_round(void *memory, size_t count)                                           \
+    {                                                                                              \
+        float32_any *d = memory;                                                                   \
+        INDEPENDENT                                                                                \
+        for (size_t i = 0; i < count; i++)                                                         \
+            d[i] = NAME##_to_float(NAME##_from_float(d[i]));                                       \
+    }
+
+DEFINE_SHORTENING(float16, uint16_any)
+DEFINE_SHORTENING(bfloat16, uint16_any)
+DEFINE_SHORTENING(float8_e4m3, uint8_any)
+DEFINE_SHORTENING(float8_e5m2, uint8_any)
+
 /* ---- the set
  * -------------------------------------------------------------------------------------- */
 
@@ -215,6 +248,11 @@ DEFINE_INTEGER(uint64, uint64_any, uint64_any, uint64_t)
                [SSTAR_PROD] = NAME##_prod,                                                         \
                [SSTAR_AVG] = NAME##_sum},                                                          \
         .divide = NAME##_divide                                                                    \
+    }
+
+#define SHORT(NAME)                                                                                \
+    {                                                                                              \
+        NAME##_widen, NAME##_narrow, NAME##_round                                                  \
     }
 
 const struct reduce_set NAMED(reduce_set) = {
@@ -232,4 +270,8 @@ const struct reduce_set NAMED(reduce_set) = {
                 [SSTAR_UINT8] = ROW(uint8),
                 [SSTAR_UINT32] = ROW(uint32),
                 [SSTAR_UINT64] = ROW(uint64)},
+    .shorts = {[SSTAR_FLOAT16] = SHORT(float16),
+               [SSTAR_BFLOAT16] = SHORT(bfloat16),
+               [SSTAR_FLOAT8_E4M3] = SHORT(float8_e4m3),
+               [SSTAR_FLOAT8_E5M2] = SHORT(float8_e5m2)},
 };

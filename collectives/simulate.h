@@ -21,8 +21,9 @@ struct simulate_attr {
     uint32_t queue_pairs;   /* of a link */
     uint32_t slots;
     size_t element_bytes;
-    size_t most_steps; /* of all ranks together; 0: no limit */
-    size_t *steps;     /* NULL, or how many it were (set on failure too) */
+    size_t wire_element_bytes; /* where it crosses nodes, if that is shorter; 0: the same */
+    size_t most_steps;         /* of all ranks together; 0: no limit */
+    size_t *steps;             /* NULL, or how many it were (set on failure too) */
 };
 /* The time when the last rank is done, from when all begin. 0 or -ENOMEM; -EDEADLK; -E2BIG: more
  * steps than that. */

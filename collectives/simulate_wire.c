@@ -154,7 +154,9 @@ void sim_send(struct simulation *s, int rank, const struct step *step, int to)
     struct sim_link *back = sim_link_of(s, to, rank, step->channel);
     if (back)
         back->owed = 0; /* the trailer carries it */
-    post(s, link, (double)(step->count * s->attr->element_bytes + LINK_TRAILER_BYTES));
+    size_t bytes =
+        s->attr->wire_element_bytes ? s->attr->wire_element_bytes : s->attr->element_bytes;
+    post(s, link, (double)(step->count * bytes + LINK_TRAILER_BYTES));
 }
 
 /* When half the slots are owed, a message without data gives credit back. */

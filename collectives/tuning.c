@@ -4,6 +4,8 @@
  *
  *     OPERATION RANKS NODES BYTES ALGORITHM SLICE
  *
+ * (OPERATION+TYPE where float32 crosses nodes as a shorter type)
+ *
  * says that vectors of at least BYTES, in a world of so many ranks on so many nodes, go by
  * ALGORITHM in slices of at most SLICE bytes. # begins a comment. Rank 0 reads it; what is not
  * there is measured and added.
@@ -14,6 +16,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { NAME_SIZE = 32 };
+static const char *operation_of(const struct sstar_collective *plan, char name[NAME_SIZE])
+{
+    bool is_short = plan->wire_type != SSTAR_FLOAT32;
+    snprintf(name, NAME_SIZE, "%s%s%s", sstar_operation_name(plan->operation), is_short ? "+" : "",
+             is_short ? sstar_type_name(plan->wire_type) : "");
+    return name;
+}
 
 static enum sstar_algorithm algorithm_named(const char *name)
 {
@@ -26,13 +37,13 @@ static enum sstar_algorithm algorithm_named(const char *name)
 /* 1: the line is about this plan, and was taken. */
 static int take_line(struct sstar_collective *plan, const char *path, int number, const char *line)
 {
-    char operation[16], algorithm[24];
+    char operation[NAME_SIZE], algorithm[24], ours[NAME_SIZE];
     int ranks, nodes;
     unsigned long long bytes;
     unsigned slice;
     if (line[strspn(line, " \t\r\n")] == '\0' || line[strspn(line, " \t")] == '#')
         return 0;
-    int n = sscanf(line, "%15s %d %d %llu %23s %u", operation, &ranks, &nodes, &bytes, algorithm,
+    int n = sscanf(line, "%31s %d %d %llu %23s %u", operation, &ranks, &nodes, &bytes, algorithm,
                    &slice);
     enum sstar_algorithm named = n == 6 ? algorithm_named(algorithm) : SSTAR_AUTO;
     if (n != 6 || named == SSTAR_AUTO || slice < 8)
@@ -40,7 +51,7 @@ static int take_line(struct sstar_collective *plan, const char *path, int number
                           "SSTAR_TUNING: line %d of %s is not OPERATION RANKS NODES BYTES "
                           "ALGORITHM SLICE",
                           number, path);
-    if (strcmp(operation, sstar_operation_name(plan->operation)) != 0 || ranks != plan->map.size ||
+    if (strcmp(operation, operation_of(plan, ours)) != 0 || ranks != plan->map.size ||
         nodes != plan->map.nodes)
         return 0;
     if (!plan->candidates[named])
@@ -81,14 +92,15 @@ int tuning_write(const struct sstar_collective *plan)
         return 0;
     FILE *file = fopen(path, "ae");
     bool failed = !file;
+    char name[NAME_SIZE];
     struct plan_choice last = {0};
     for (unsigned c = 0; file && c < PLAN_SIZE_CLASSES; c++) {
         struct plan_choice it = plan->choices[c];
         if (it.algorithm == last.algorithm && it.slice_bytes == last.slice_bytes)
             continue;
         failed |=
-            fprintf(file, "%s %d %d %zu %s %u\n", sstar_operation_name(plan->operation),
-                    plan->map.size, plan->map.nodes, plan_class_bytes(c),
+            fprintf(file, "%s %d %d %zu %s %u\n", operation_of(plan, name), plan->map.size,
+                    plan->map.nodes, plan_class_bytes(c),
                     sstar_algorithm_name((enum sstar_algorithm)it.algorithm), it.slice_bytes) < 0;
         last = it;
     }

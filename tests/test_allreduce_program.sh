@@ -86,6 +86,12 @@ kin allreduce 40 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 
 [ "$(grep -c ' auto$' "$work/output")" -eq 2 ] || fail "explain: $(cat "$work/output")"
 grep -q '^# auto takes: [a-z-]* from 64 B' "$work/output" || fail "explain names no crossover: $(cat "$work/output")"
 
+# --wire-type: values that the short type holds are summed exactly.
+for type in half bfloat16 fp8_e4m3 fp8_e5m2; do
+    kin allreduce 20 --ranks 4 --ranks-per-node 2 -b 4K -e 4K --algorithm all --wire-type "$type"
+done
+refused '--wire-type takes float, half, bfloat16, fp8_e4m3 or fp8_e5m2' --wire-type int8
+
 # --overlap: what is hidden; with a thread and without.
 for thread in "" --progress-thread; do
     # shellcheck disable=SC2086

@@ -15,6 +15,7 @@ enum {
     OPTION_EXPLAIN,
     OPTION_OVERLAP,
     OPTION_PROGRESS_THREAD,
+    OPTION_WIRE_TYPE,
     MOST_ITERATIONS = 1000000
 };
 static const uint64_t most_bytes = (uint64_t)1 << 40;
@@ -49,6 +50,11 @@ static const struct argp_option options[] = {
     {.name = "explain",
      .key = OPTION_EXPLAIN,
      .doc = "All algorithms: price, what it is made of, and time; from where on auto takes which"},
+    {.name = "wire-type",
+     .key = OPTION_WIRE_TYPE,
+     .arg = "TYPE",
+     .doc = "What float is shortened to where it crosses nodes: half, bfloat16, fp8_e4m3, fp8_e5m2 "
+            "(float: not at all)"},
     {.name = "overlap",
      .key = OPTION_OVERLAP,
      .arg = "MS",
@@ -153,6 +159,18 @@ static void check_arguments(struct collective_arguments *a, struct argp_state *s
     check_algorithms(a, state);
 }
 
+static enum sstar_type wire_type(const char *text, struct argp_state *state)
+{
+    static const enum sstar_type types[] = {SSTAR_FLOAT32, SSTAR_FLOAT16, SSTAR_BFLOAT16,
+                                            SSTAR_FLOAT8_E4M3, SSTAR_FLOAT8_E5M2};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(text, sstar_type_name(types[i])) == 0)
+            return types[i];
+    argp_error(state, "--wire-type takes float, half, bfloat16, fp8_e4m3 or fp8_e5m2, not '%s'",
+               text);
+    return SSTAR_FLOAT32;
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct collective_arguments *a = state->input;
@@ -204,6 +222,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->explain = true;
         for (int i = SSTAR_AUTO; i < SSTAR_ALGORITHMS; i++)
             a->algorithms[i] = i != SSTAR_HIERARCHICAL;
+        return 0;
+    case OPTION_WIRE_TYPE:
+        a->wire_type = wire_type(arg, state);
         return 0;
     case OPTION_OVERLAP:
         if (parse_real(arg, 0.001, 1e5, &a->overlap_ms))

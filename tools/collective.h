@@ -17,6 +17,7 @@ struct collective_arguments {
     uint32_t factor, iterations, warmup, slice_bytes;
     double overlap_ms; /* 0: not asked for */
     bool check, explain, progress_thread;
+    enum sstar_type wire_type;
     bool types[SSTAR_TYPES], ops[SSTAR_OPS], algorithms[SSTAR_ALGORITHMS];
 };
 /* Measure what is asked for (struct collective_arguments); rank 0 prints and writes. 0 with the
@@ -33,6 +34,7 @@ struct collective_trial {
     size_t count;
     enum sstar_type type;
     enum sstar_op op;
+    enum sstar_type wire_type;
     bool in_place;
     uint64_t seed;
 };

@@ -148,6 +148,7 @@ static json_t *trial_row(const struct run *run, uint64_t wrong, const struct sst
     json_object_set_new(row, "in_place", json_boolean(t->in_place));
     json_object_set_new(row, "wrong",
                         run->arguments->check ? json_integer((json_int_t)wrong) : json_null());
+    json_object_set_new(row, "wire_type", json_string(sstar_type_name(run->arguments->wire_type)));
     json_object_set_new(row, "device", json_string(run->device_class));
     return row;
 }
@@ -277,6 +278,7 @@ static int open_plan(struct run *run, enum sstar_algorithm algorithm)
                                          .algorithm = algorithm,
                                          .root = run->arguments->root,
                                          .slice_bytes = run->arguments->slice_bytes,
+                                         .wire_type = run->arguments->wire_type,
                                          .progress_thread = run->arguments->progress_thread};
     int err = sstar_collective_open(run->world, &attr, &run->trial.plan);
     if (!err && run->priced)
@@ -388,6 +390,7 @@ int collective_run(struct sstar_world *world, void *collective_arguments, int *s
     run.trial = (struct collective_trial){.world = world,
                                           .operation = arguments->operation,
                                           .root = arguments->root,
+                                          .wire_type = arguments->wire_type,
                                           .seed = arguments->common.seed};
     run.rows = sstar_rank(world) == 0 ? json_array() : NULL;
     int err = measure_algorithms(&run, status);
