@@ -171,7 +171,7 @@ SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *se
  * wait for several in different orders. Otherwise nothing moves between the calls, unless a plan of
  * the world was opened with `progress_thread`: from then until the world is closed a thread of the
  * library moves on what was started, and sleeps while that is nothing. It runs where the caller's
- * thread may run, and naps between looks (50 to 200 us, longer when long nothing moves) unless
+ * thread may run, and naps between looks (50 to 300 us, longer when long nothing moves) unless
  * there are twice as many cores as ranks. It and the caller's thread take turns on the world; the
  * caller needs to do nothing for that, and still uses the world from one thread at a time. What the
  * thread meets, a dead rank for instance, is the result of test and wait. Time that nobody waits
