@@ -22,7 +22,7 @@ page_options() {
 page_of() {
     awk -v command="*$1*" '/^# / { on = $0 == "# COMMANDS" }
         on && /^\*/ { split($0, names, ", "); found = 0; for (i in names) { sub(" .*", "", names[i]); if (names[i] == command) found = 1 } }
-        on && found && match($0, /\*sstar-[a-z]+\*\(1\)/) { print substr($0, RSTART + 1, RLENGTH - 5); exit }' "$man/sstar.1.scd"
+        on && found && match($0, /\*sstar-[a-z-]+\*\(1\)/) { print substr($0, RSTART + 1, RLENGTH - 5); exit }' "$man/sstar.1.scd"
 }
 
 commands=$("$sstar" help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p' | grep -v '^help$')
