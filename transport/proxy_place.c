@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef SSTAR_HAVE_HWLOC
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
@@ -79,11 +80,21 @@ static void warn_apart(struct sstar_world *world, uint32_t i, const cpu_set_t *c
              i, world->device->name, cpu);
 }
 
+/* Whether the kernel knows the device; else no topology has it, and need not be looked at. */
+static bool kernel_knows(const struct device *device)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s", device->name);
+    return access(path, F_OK) == 0;
+}
+
 bool proxy_place(struct sstar_world *world, uint32_t i, cpu_set_t *cpus)
 {
     int named[MOST_CPUS], n = config_cpus(world->config.proxy_cpus, named, MOST_CPUS);
     cpu_set_t near, socket, common;
-    int unknown = world->device ? place_near(world->device->name, &near, &socket) : -ENODEV;
+    int unknown = world->device && kernel_knows(world->device)
+                      ? place_near(world->device->name, &near, &socket)
+                      : -ENODEV;
     *cpus = world->allowed;
     if (n > 0) {
         CPU_ZERO(cpus);
