@@ -192,21 +192,21 @@ static int missing(struct sstar_aggregator *a)
 
 /* The other ranks of this core hold the other ends, so they have their turn: at once when there is
  * little to do here, else now and then, because each change of turns costs some microseconds. */
-static void give_way(struct sstar_aggregator *a)
+static void give_way(const struct sstar_world *world, uint32_t moved, uint64_t *moved_bytes)
 {
-    if (!world_crowded(a->world))
+    if (!world_crowded(world))
         return;
-    if (a->moved >= LITTLE_MOVED && a->moved_bytes < BYTES_PER_YIELD)
+    if (moved >= LITTLE_MOVED && *moved_bytes < BYTES_PER_YIELD)
         return;
-    a->moved_bytes = 0;
+    *moved_bytes = 0;
     sched_yield();
 }
 
 /* Nothing moves. While something of ours is on its way we look often and do not sleep, because
  * there are devices that move on only when polled. */
-static int wait(struct sstar_aggregator *a)
+static int wait(struct sstar_aggregator *a, bool sending)
 {
-    if (++a->idle % LOOKS_PER_WAIT && a->nodes > 1 && a->strategy->sending(a)) {
+    if (++a->idle % LOOKS_PER_WAIT && sending) {
         sched_yield();
         return 1;
     }
@@ -217,9 +217,8 @@ static int wait(struct sstar_aggregator *a)
     return err < 0 ? err : 1;
 }
 
-int sstar_advance(struct sstar_aggregator *a, bool done)
+int advance_step(struct sstar_aggregator *a, bool done)
 {
-    WORLD_TURN(a->world);
     if (a->world->failed)
         return a->world->failed;
     if (a->finished)
@@ -239,16 +238,40 @@ int sstar_advance(struct sstar_aggregator *a, bool done)
         if (finished)
             return 0;
     }
-    if (moved || a->moved) {
-        give_way(a);
-        a->moved = 0;
-        wait_progress(&a->waiter);
-        return 1;
+    a->moved += (uint32_t)moved;
+    return 1;
+}
+
+static bool is_sending(struct sstar_aggregator *a)
+{
+    return a->nodes > 1 && a->strategy->sending(a);
+}
+
+int advance_rest(struct sstar_aggregator *a, struct sstar_aggregator *with)
+{
+    uint32_t moved = a->moved + (with ? with->moved : 0);
+    if (!moved) {
+        uint64_t begun = clock_ns();
+        int err = wait(a, is_sending(a) || (with && is_sending(with)));
+        a->ledger.waiting_ns += clock_ns() - begun;
+        return err;
     }
-    uint64_t begun = clock_ns();
-    int err = wait(a);
-    a->ledger.waiting_ns += clock_ns() - begun;
-    return err;
+    if (with) {
+        a->moved_bytes += with->moved_bytes;
+        with->moved = 0;
+        with->moved_bytes = 0;
+    }
+    a->moved = 0;
+    give_way(a->world, moved, &a->moved_bytes);
+    wait_progress(&a->waiter);
+    return 1;
+}
+
+int sstar_advance(struct sstar_aggregator *a, bool done)
+{
+    WORLD_TURN(a->world);
+    int left = advance_step(a, done);
+    return left == 1 ? advance_rest(a, NULL) : left;
 }
 
 void sstar_aggregator_ledger(const struct sstar_aggregator *a, struct sstar_ledger *out)

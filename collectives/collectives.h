@@ -13,6 +13,8 @@
 #include <sstar/transport.h>
 #endif
 
+#include <errno.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -528,6 +530,89 @@ SSTAR_API int sstar_moe_combine(struct sstar_moe *moe, float *out);
  * because it did for another expert; results that need not because they were added to another. */
 SSTAR_API void sstar_moe_ledgers(const struct sstar_moe *moe, struct sstar_ledger *dispatch,
                                  struct sstar_ledger *combine);
+
+/* ---- questions and answers ------------------------------------------------------------------ */
+
+/*
+ * Ask any rank, and pull its answer: every question is answered exactly once, and the answers of
+ * one rank come in the order in which it was asked. Two streams of the aggregator, one for
+ * questions, one for answers: answers are taken whenever the asker pulls, so they never wait for
+ * questions, and a question is read only when the answer before it has its place. So bounded memory
+ * cannot lock up as long as all ranks go on pulling and advancing.
+ */
+struct sstar_exchange_attr {
+    /* Of either stream; its item_bytes and max_item_bytes are not looked at. There is always an age
+     * bound, since who waits for an answer asks no more: max_age_us 0 is 200. */
+    struct sstar_aggregator_attr way;
+    uint32_t question_bytes, answer_bytes; /* of each */
+    uint32_t outstanding; /* most questions to one rank whose answers were not pulled; 0: chosen */
+    /* Answer n questions of a rank, in a row question_bytes apart and aligned as an sstar_item is:
+     * fill `answers`, answer_bytes apart and aligned to 64. Called while this rank pulls and
+     * advances; must not call this exchange. */
+    void (*answer)(void *context, int asker, const void *questions, void *answers, uint32_t n);
+    void *context;
+};
+struct sstar_exchange;
+struct sstar_answer {
+    const void *data; /* in place, until the next pull or advance; aligned as an sstar_item is */
+    uint64_t tag;     /* of the question */
+    int source;
+};
+
+/* Collective, as those of the aggregator are. Memory: sstar_aggregator_memory twice, with
+ * question_bytes and answer_bytes as item_bytes, and 8 B for each rank and outstanding question. */
+SSTAR_API int sstar_exchange_open(struct sstar_world *world, const struct sstar_exchange_attr *attr,
+                                  struct sstar_exchange **exchange);
+SSTAR_API void sstar_exchange_close(struct sstar_exchange *exchange);
+SSTAR_API int sstar_exchange_reset(struct sstar_exchange *exchange);
+
+/* What is asked of a rank and not yet answered; the exchange's own. */
+struct sstar_asked {
+    uint64_t *tags;
+    uint32_t mask, asked, answered; /* counts that go round */
+};
+struct sstar_exchange_front {
+    struct sstar_aggregator *questions, *answers;
+    struct sstar_asked *asked; /* [ranks] */
+    uint32_t ranks;
+};
+
+/* Ask rank `to` (oneself included); `bytes` must be question_bytes. The tag stays here and comes
+ * back with the answer. -EAGAIN: full; pull answers, advance, and ask again. */
+static inline int sstar_ask(struct sstar_exchange *exchange, int to, const void *question,
+                            uint32_t bytes, uint64_t tag)
+{
+    struct sstar_exchange_front *front = (struct sstar_exchange_front *)exchange;
+    if ((uint32_t)to >= front->ranks)
+        return sstar_push_slow(front->questions, to, question, bytes);
+    struct sstar_asked *asked = &front->asked[to];
+    if (asked->asked - asked->answered > asked->mask)
+        return -EAGAIN;
+    int err = sstar_push(front->questions, to, question, bytes);
+    if (!err)
+        asked->tags[asked->asked++ & asked->mask] = tag;
+    return err;
+}
+/* 1 and the next answer, 0 if there is none now, or a negative errno. */
+static inline int sstar_pull_answer(struct sstar_exchange *exchange, struct sstar_answer *answer)
+{
+    struct sstar_exchange_front *front = (struct sstar_exchange_front *)exchange;
+    struct sstar_item item;
+    int got = sstar_pull(front->answers, &item);
+    if (got <= 0)
+        return got;
+    struct sstar_asked *asked = &front->asked[item.source];
+    answer->data = item.data;
+    answer->tag = asked->tags[asked->answered++ & asked->mask];
+    answer->source = item.source;
+    return 1;
+}
+/* Answer what was asked of us and move both streams on; `done`: this rank asks no more. As
+ * sstar_advance: 0 when every rank is done and every answer has been pulled. */
+SSTAR_API int sstar_exchange_advance(struct sstar_exchange *exchange, bool done);
+/* What this rank's two streams did. */
+SSTAR_API void sstar_exchange_ledgers(const struct sstar_exchange *exchange,
+                                      struct sstar_ledger *questions, struct sstar_ledger *answers);
 
 #ifdef __cplusplus
 }

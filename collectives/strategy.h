@@ -213,6 +213,15 @@ static inline bool flush_needs_clock(const struct sstar_aggregator *a)
     return a->flush->needs_clock || a->max_age_ns != UINT64_MAX;
 }
 
+/* ---- aggregator.c: sstar_advance in two parts ---------------------------------------------------
+ */
+
+/* All but waiting: 1, 0 or -errno, as sstar_advance. */
+int advance_step(struct sstar_aggregator *a, bool done);
+/* After a 1: give way to other ranks if something moved, here or in `with` (which may be NULL),
+ * else wait a little. 1 or -errno. */
+int advance_rest(struct sstar_aggregator *a, struct sstar_aggregator *with);
+
 /* ---- aggregator_local.c: messages inside the node ----------------------------------------------
  */
 
