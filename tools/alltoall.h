@@ -10,7 +10,7 @@
 enum { STRATEGIES = SSTAR_STRATEGIES };
 
 /* Where messages go by chance: anywhere; rank r as often as 1/(r + 1) says; all to one. */
-enum alltoall_pattern { PATTERN_UNIFORM, PATTERN_SKEWED, PATTERN_TO_ONE, PATTERNS };
+enum alltoall_pattern { PATTERN_UNIFORM, PATTERN_SKEWED, PATTERN_TO_ONE, PATTERN_OTHERS, PATTERNS };
 enum alltoall_sweep { SWEEP_NOTHING, SWEEP_BYTES, SWEEP_AGE, SWEEP_STRATEGY, SWEEPS };
 extern const char *const alltoall_pattern_names[PATTERNS], *const alltoall_sweep_names[SWEEPS];
 

@@ -2,6 +2,7 @@
 /* Offered load of `sstar alltoall`: where messages go by chance and when they are due; traces. */
 #include "tools/alltoall.h"
 #include "tools/alltoall_check.h"
+#include "tools/random.h"
 #include "tools/text_file.h"
 #include <errno.h>
 #include <math.h>
@@ -10,27 +11,23 @@
 
 enum { TRACE_FIELDS = 4, TRACE_BYTES_MOST = 16 << 20 };
 
-const char *const alltoall_pattern_names[PATTERNS] = {"uniform", "skewed", "to-one"};
-
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+const char *const alltoall_pattern_names[PATTERNS] = {"uniform", "skewed", "to-one", "others"};
 
 static double unit(uint64_t *state)
 {
     return (double)(next_random(state) >> 11) * 0x1p-53;
 }
 
-static int destination(enum alltoall_pattern pattern, int ranks, uint64_t *state)
+static int destination(enum alltoall_pattern pattern, int rank, int ranks, uint64_t *state)
 {
     if (pattern == PATTERN_TO_ONE)
         return ranks - 1;
     if (pattern == PATTERN_UNIFORM)
         return (int)((next_random(state) >> 32) * (uint64_t)ranks >> 32);
+    if (pattern == PATTERN_OTHERS && ranks > 1) {
+        int other = (int)((next_random(state) >> 32) * ((uint64_t)ranks - 1) >> 32);
+        return other >= rank ? other + 1 : other;
+    }
     double sum = 0, at;
     for (int r = 0; r < ranks; r++)
         sum += 1.0 / (r + 1);
@@ -45,7 +42,7 @@ void load_by_chance(const struct alltoall_arguments *a, int rank, struct plan *p
 {
     uint64_t state = a->common.seed * 1000003 + (uint64_t)rank;
     for (size_t i = 0; i < plan->begin[1]; i++)
-        plan->to[i] = (uint16_t)destination(a->pattern, plan->ranks, &state);
+        plan->to[i] = (uint16_t)destination(a->pattern, rank, plan->ranks, &state);
 }
 
 int load_offer(const struct alltoall_arguments *a, int rank, struct plan *plan)

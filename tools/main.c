@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_devices,      &command_info,      &command_run,           &command_fit,
-    &command_put,          &command_allreduce, &command_reducescatter, &command_allgather,
-    &command_broadcast,    &command_reduce,    &command_barrier,       &command_alltoall,
-    &command_routing,      &command_decode,    &command_replay,        &command_moe,
-    &command_control_path, &command_transpose, &command_spmv,          &command_overlap,
+    &command_devices,      &command_info,        &command_run,           &command_fit,
+    &command_put,          &command_allreduce,   &command_reducescatter, &command_allgather,
+    &command_broadcast,    &command_reduce,      &command_barrier,       &command_alltoall,
+    &command_routing,      &command_decode,      &command_replay,        &command_moe,
+    &command_control_path, &command_transpose,   &command_spmv,          &command_overlap,
+    &command_histogram,    &command_indexgather,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 

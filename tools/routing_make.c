@@ -4,6 +4,7 @@
  * tokens each expert gets, exactly, then which: so the skew is what was asked for and not a matter
  * of luck.
  */
+#include "tools/random.h"
 #include "tools/routing.h"
 #include <errno.h>
 #include <math.h>
@@ -26,14 +27,6 @@ struct maker {
     double *part;   /* [experts]: what rounding left over */
     uint16_t *cell; /* [tokens][top] */
 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static uint32_t below(struct maker *m, uint32_t limit)
 {

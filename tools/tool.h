@@ -20,7 +20,8 @@ struct command {
 extern const struct command command_devices, command_info, command_run, command_fit, command_put,
     command_allreduce, command_reducescatter, command_allgather, command_broadcast, command_reduce,
     command_barrier, command_alltoall, command_routing, command_decode, command_replay, command_moe,
-    command_control_path, command_transpose, command_spmv, command_overlap;
+    command_control_path, command_transpose, command_spmv, command_overlap, command_histogram,
+    command_indexgather;
 
 /* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
  * --ib-dev NAME, --gid-index I, --qp K, --control WAY, --proxy-threads N, --proxy-cpu LIST,
