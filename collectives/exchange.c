@@ -9,6 +9,7 @@
  * biconveyors answer by a call too.)
  */
 #include "collectives/strategy.h"
+#include "transport/turn.h"
 #include <stdlib.h>
 
 enum {
@@ -198,6 +199,7 @@ void sstar_exchange_close(struct sstar_exchange *x)
 
 int sstar_exchange_reset(struct sstar_exchange *x)
 {
+    WORLD_TURN(x->world);
     int err = sstar_aggregator_reset(x->front.questions);
     return err ? err : sstar_aggregator_reset(x->front.answers);
 }

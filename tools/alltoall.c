@@ -90,7 +90,7 @@ static const struct argp_option options[] = {
      .key = OPTION_PATTERN,
      .arg = "NAME",
      .doc = "Where messages by chance go: uniform; skewed, to rank r as often as 1/(r+1) says; "
-            "to-one (uniform)"},
+            "to-one; others, uniform but never to itself (uniform)"},
     {.name = "rate",
      .key = OPTION_RATE,
      .arg = "R",
