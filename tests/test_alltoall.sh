@@ -62,6 +62,14 @@ if command -v jq >/dev/null; then
     counts "$work/made.json" '[.alltoall[] | .predicted_seconds > 0 and .s_star_bytes == 10000] | unique' '[true]'
 fi
 
+# ---- memory of a world that is not there -----------------------------------------------------------
+
+expect 0 ' mesh +48000 ' "$sstar" alltoall --memory 1024 --ranks-per-node 8 --flush-bytes 48000 --json "$work/memory.json"
+if command -v jq >/dev/null; then
+    counts "$work/memory.json" '.alltoall_memory | map({(.strategy): .memory_bytes}) | add | 2 * .mesh < .rank + .mesh and .adaptive > .rank' true
+fi
+expect 2 '--memory takes a whole number' "$sstar" alltoall --memory 0
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 refused() { expect "$1" "$2" alltoall --strategy node "${@:3}"; }

@@ -26,6 +26,7 @@ enum {
     OPTION_CHECK,
     OPTION_NO_CHECK,
     OPTION_REPEAT,
+    OPTION_MEMORY,
     OPTION_PATTERN,
     OPTION_RATE,
     OPTION_POISSON,
@@ -86,6 +87,11 @@ static const struct argp_option options[] = {
      .key = OPTION_REPEAT,
      .arg = "N",
      .doc = "Run each strategy N times, in turn, and show the median (1)"},
+    {.name = "memory",
+     .key = OPTION_MEMORY,
+     .arg = "RANKS",
+     .doc = "Start nothing: what a world of so many ranks, --ranks-per-node on each node, would "
+            "take for messages, as it is computed at open"},
     {.name = "pattern",
      .key = OPTION_PATTERN,
      .arg = "NAME",
@@ -224,6 +230,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_REPEAT:
         a->repeat = (uint32_t)option_size("--repeat", arg, 1, MOST_REPEATS, state);
+        return 0;
+    case OPTION_MEMORY:
+        a->memory_ranks = (int)option_whole("--memory", arg, 1, UINT16_MAX, state);
         return 0;
     case OPTION_PATTERN:
         a->pattern = (enum alltoall_pattern)choose_name("--pattern", alltoall_pattern_names, 0,
@@ -370,6 +379,10 @@ static int run(struct sstar_world *world, void *arguments, int *status)
     struct plan plan;
     char error[512] = "";
     int teller;
+    if (a->memory_ranks) {
+        *status = alltoall_memory(world, a);
+        return 0;
+    }
     int err = plan_make(world, a, &plan, error, sizeof error, &teller);
     if (err && !*sstar_last_error(world)) { /* not the world failed: the input did */
         if (teller == sstar_rank(world))
@@ -384,11 +397,24 @@ static int run(struct sstar_world *world, void *arguments, int *status)
     return err;
 }
 
+/* A memory figure needs no other ranks, only their number. */
+static int prepare(void *arguments, int *default_ranks)
+{
+    struct alltoall_arguments *a = arguments;
+    if (!a->memory_ranks)
+        return 0;
+    a->memory_per_node = a->common.ranks_per_node ? a->common.ranks_per_node : a->memory_ranks;
+    a->common.ranks_per_node = 0;
+    *default_ranks = 1;
+    return 0;
+}
+
 static int alltoall_main(int argc, char **argv)
 {
     struct alltoall_arguments a = {
         .message_bytes = 64, .messages = 10000, .repeat = 1, .check = true};
-    static const struct measurement measurement = {.argp = &argp, .default_ranks = 8, .run = run};
+    static const struct measurement measurement = {
+        .argp = &argp, .default_ranks = 8, .prepare = prepare, .run = run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

@@ -35,6 +35,7 @@ struct alltoall_arguments {
     uint32_t burst;
     const char *trace;
     enum alltoall_sweep sweep;
+    int memory_ranks, memory_per_node; /* say what such a world would take; 0: measure */
 };
 enum { MOST_REPEATS = 99 };
 
@@ -105,5 +106,8 @@ void ledger_explain(struct sstar_world *world, const struct plan *plan,
 int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *a,
                     const struct plan *plan, const struct sstar_cost *cost,
                     const struct outcome *outcomes, int n);
+
+/* alltoall_memory.c: `world` is of one rank. The exit status. */
+int alltoall_memory(struct sstar_world *world, const struct alltoall_arguments *a);
 
 #endif
