@@ -229,7 +229,8 @@ static int agree_on_speed(struct sweep *s)
     return err;
 }
 
-/* How long the whole takes to be reduced: its price, or (on one node) as measured. */
+/* How long the whole takes to be reduced: what the wire needs for it, which the machine's load does
+ * not change as it does what ranks add; on one node as measured. */
 static int reduce_whole(struct sweep *s)
 {
     struct sstar_price price;
@@ -237,7 +238,7 @@ static int reduce_whole(struct sweep *s)
     int err = 0;
     if (sstar_node_count(s->world) > 1) {
         err = sstar_collective_price(s->pass.plan, s->elements, SSTAR_FLOAT32, &price);
-        s->whole_us = price.us;
+        s->whole_us = err ? 0 : price.wire_us;
         return err;
     }
     s->pass.n_buckets = pass_buckets(s->layer_elements, s->pass.layers, s->elements, s->buckets);
@@ -293,7 +294,7 @@ static void print_head(const struct sweep *s)
         "moved on by %s\n",
         a->path, s->layers.n, s->layers.parameters / 1e6, sstar_size(s->world),
         sstar_node_count(s->world), s->device_class, progress_names[a->progress]);
-    printf("# computation set to %.0f us; price of all gradients in one AllReduce %.0f us\n",
+    printf("# computation set to %.0f us; all gradients in one AllReduce %.0f us\n",
            s->compute_us, s->whole_us);
     if (a->time_scale != 1 || a->size_scale != 1)
         printf("# times here are %g times as long, sizes 1/%g of what they stand for\n",
