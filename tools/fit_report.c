@@ -185,9 +185,9 @@ static void print_table(const struct fit_run *run)
 /* 512 B, 12.3 KB, 4.5 MB (powers of ten). */
 static const char *bytes_text(double bytes, char *text, size_t room)
 {
-    if (bytes < 1e3)
+    if (bytes < 999.5)
         snprintf(text, room, "%.0f B", bytes);
-    else if (bytes < 1e6)
+    else if (bytes < 999.5e3) /* else three digits would be 1e+03 */
         snprintf(text, room, "%.3g KB", bytes / 1e3);
     else
         snprintf(text, room, "%.3g MB", bytes / 1e6);
