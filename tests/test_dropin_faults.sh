@@ -19,6 +19,11 @@ grep -q 'fault on .*: drop, queue pair 0' "$work/client" || fail "no packet was 
 softnic_options=(--faults 'late nth=3 by=20ms')
 rc -e
 rc -t
+# What strikes always does not fill the screen.
+softnic_options=(--faults 'late by=10us')
+rc
+[ "$(grep -c 'fault on' "$work/client")" = 20 ] || fail "$(grep -c 'fault on' "$work/client") faults told, not 20"
+[ "$(grep -c 'more faults follow' "$work/client")" = 1 ] || fail "it is not said that more follow"
 
 # Not borne: what the program says, on the side where it strikes.
 strikes() { # PATTERN PLAN ARGUMENT...

@@ -2,6 +2,7 @@
 /* SOFTNIC_FAULTS: a plan by which the ports of the program misbehave (sstar-faults(5)).
  * SOFTNIC_CHECK_VERBS: what the program does wrong is said. */
 #include "transport/softnic/dropin/dropin.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,18 @@ static void say(void *arg, const char *line)
     fprintf(stderr, "softnic: %s\n", line);
 }
 
+/* A plan may strike every work request: the first ones are told. */
+static void say_first(void *arg, const char *line)
+{
+    enum { TOLD = 20 };
+    static atomic_uint struck;
+    unsigned before = atomic_fetch_add_explicit(&struck, 1, memory_order_relaxed);
+    if (before < TOLD)
+        say(arg, line);
+    else if (before == TOLD)
+        fprintf(stderr, "softnic: more faults follow, which are not told\n");
+}
+
 static int attach(struct ibv_context *context, const char *text)
 {
     struct fault_plan *plan;
@@ -35,7 +48,8 @@ static int attach(struct ibv_context *context, const char *text)
         fprintf(stderr, "softnic: SOFTNIC_FAULTS: %s\n", error);
         return -err;
     }
-    struct faults_attr attr = {.inner = table(context), .plan = plan, .rank = rank(), .say = say};
+    struct faults_attr attr = {
+        .inner = table(context), .plan = plan, .rank = rank(), .say = say_first};
     err = faults_attach(context, &attr);
     if (err == 0)
         fprintf(stderr, "softnic: %s misbehaves as SOFTNIC_FAULTS says, seed %llu replays it\n",
