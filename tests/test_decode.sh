@@ -36,6 +36,12 @@ holds 'all((.stands_for_token_us * 10 - .token_us | fabs) < 0.001 * .token_us)'
 grep -q '^# batch 1, messages of 1024 B: .* start-up' "$work/out" || fail "no words: $(cat "$work/out")"
 grep -q '4 times the bandwidth saves' "$work/out" || fail "no word on bandwidth: $(cat "$work/out")"
 
+# Times that are far from the price are said to be.
+said=no
+! grep -q 'times the price' "$work/out" || said=yes
+[ "$said" = "$(jq -r '.decode | map(.ratio) | max | if . > 1.5 then "yes" else "no" end' "$work/record.json")" ] ||
+    fail "far from the price: $said"
+
 # A wire that cannot be changed: what is there is measured, the rest is the model's.
 run --factors 1,2 --batch 1
 holds '[.[].source] == ["softnic", "model"]'

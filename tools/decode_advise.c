@@ -52,10 +52,26 @@ static void say_batch(const json_t *rows, const json_t *row)
            factor * real(row, "predicted_us") / real(large, "predicted_us"));
 }
 
+/* What is measured on cores that others use can be anything. */
+static void say_disturbed(const json_t *rows)
+{
+    const double far = 1.5;
+    double most = 0;
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row) if (real(row, "ratio") > most) most = real(row, "ratio");
+    if (most > far)
+        printf("# measured up to %.1f times the price: others use the cores, or the price does not "
+               "hold "
+               "on this device; trust the model more than the savings measured\n",
+               most);
+}
+
 void decode_advise(const json_t *rows)
 {
     const json_t *first = json_array_get(rows, 0), *row;
     size_t i;
+    say_disturbed(rows);
     json_array_foreach(rows, i, row)
     {
         if (real(row, "beta_GBps") != real(first, "beta_GBps"))
