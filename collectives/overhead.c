@@ -5,7 +5,9 @@
  *
  * A short and a long vector go through the schedule; o is that overhead with which the simulation
  * takes as long for the short one, and gamma that time of a byte with which it does for the long
- * one. The node's steps are timed by themselves. Medians of rounds (rounds.h).
+ * one. The node's steps are timed by themselves. Of the rounds (rounds.h) the median counts for a
+ * message, whose wait for a core is part of o, and the lower quartile for a byte: others' time
+ * slices are no work of ours that would grow with the vector.
  */
 #include "collectives/collective_plan.h"
 #include "collectives/rounds.h"
@@ -19,7 +21,7 @@
 #include <string.h>
 
 enum {
-    LEAST_ROUNDS = 7, /* and the median counts */
+    LEAST_ROUNDS = 7,
     MOST_ROUNDS = 51,
     WARM_ROUNDS = 2,
     LONG_BYTES = 64 * 1024, /* a vector by which gamma is measured, in whole messages: what slices
@@ -75,13 +77,18 @@ static int time_one(const struct trial *trial, struct round_time *time)
     return err;
 }
 
-static int median_of(const struct trial *trial, int rounds, double *us)
+enum { MEDIAN, QUARTILE, STATISTICS };
+
+static int time_rounds(const struct trial *trial, int rounds, double us[STATISTICS])
 {
+    static const double shares[STATISTICS] = {[MEDIAN] = 0.5, [QUARTILE] = 0.25};
     struct round_time times[MOST_ROUNDS];
     int err = 0;
     for (int i = -WARM_ROUNDS; i < rounds && !err; i++)
         err = time_one(trial, &times[i < 0 ? 0 : i]);
-    return err ? err : rounds_median(trial->plan->world, times, (size_t)rounds, us);
+    return err ? err
+               : rounds_quantiles(trial->plan->world, times, (size_t)rounds, shares, STATISTICS,
+                                  us);
 }
 
 /* The value of one figure of the cost with which the simulation takes `us`; 0 if it takes longer
@@ -124,24 +131,34 @@ static size_t count_of(const struct sstar_collective *plan, size_t bytes)
     return blocks ? elements / size : elements;
 }
 
+/* One vector through the schedule. */
+static int time_vector(struct trial *trial, enum sstar_algorithm algorithm, size_t bytes,
+                       const struct sstar_cost *cost, double us[STATISTICS])
+{
+    struct sstar_collective *plan = trial->plan;
+    int rounds = 0;
+    trial->shape = plan_shape_of(plan, (struct plan_choice){algorithm, plan->slot_bytes},
+                                 count_of(plan, bytes), sizeof(float));
+    int err = rounds_for(trial, cost, &rounds);
+    return err ? err : time_rounds(trial, rounds, us);
+}
+
 static int measure_algorithm(struct trial *trial, enum sstar_algorithm algorithm,
                              struct sstar_cost *cost)
 {
-    struct sstar_collective *plan = trial->plan;
-    double *const figures[] = {&cost->overhead_us, &cost->byte_ns};
-    const size_t sizes[] = {0, LONG_BYTES};
-    int err = 0;
-    for (int i = 0; i < (plan->operation == SSTAR_BARRIER ? 1 : 2) && !err; i++) {
-        double us = 0;
-        int rounds = 0;
-        trial->shape = plan_shape_of(plan, (struct plan_choice){algorithm, plan->slot_bytes},
-                                     count_of(plan, sizes[i]), sizeof(float));
-        err = rounds_for(trial, cost, &rounds);
-        if (!err)
-            err = median_of(trial, rounds, &us);
-        if (!err)
-            err = solve(trial, cost, figures[i], us);
-    }
+    struct sstar_cost calm = *cost; /* as in the quarter of the rounds that nothing disturbed */
+    double us[STATISTICS];
+    int err = time_vector(trial, algorithm, 0, cost, us);
+    if (!err)
+        err = solve(trial, cost, &cost->overhead_us, us[MEDIAN]);
+    if (!err)
+        err = solve(trial, &calm, &calm.overhead_us, us[QUARTILE]);
+    if (err || trial->plan->operation == SSTAR_BARRIER)
+        return err;
+    err = time_vector(trial, algorithm, LONG_BYTES, &calm, us);
+    if (!err)
+        err = solve(trial, &calm, &calm.byte_ns, us[QUARTILE]);
+    cost->byte_ns = calm.byte_ns;
     return err;
 }
 
@@ -149,14 +166,14 @@ static int measure_node(struct trial *trial, struct sstar_cost *cost)
 {
     struct sstar_collective *plan = trial->plan;
     int steps = plan->map.nodes == 1 ? 1 : 2, err = 0;
-    double us[2] = {0, 0};
+    double us[2][STATISTICS] = {0};
     const size_t counts[] = {1, LONG_BYTES / sizeof(float)};
     for (int i = 0; i < 2 && !err; i++) {
         trial->shape = (struct schedule_shape){.count = counts[i]};
-        err = median_of(trial, i ? LEAST_ROUNDS : MOST_ROUNDS, &us[i]);
+        err = time_rounds(trial, i ? LEAST_ROUNDS : MOST_ROUNDS, us[i]);
     }
-    cost->node_us = us[0] / steps;
-    cost->node_byte_ns = fmax(0, us[1] - us[0]) * 1e3 / LONG_BYTES / steps;
+    cost->node_us = us[0][MEDIAN] / steps;
+    cost->node_byte_ns = fmax(0, us[1][QUARTILE] - us[0][QUARTILE]) * 1e3 / LONG_BYTES / steps;
     return err;
 }
 

@@ -30,7 +30,8 @@ static double time_us(const struct sstar_world *world, const struct round_time *
     return (double)slowest / 1e3;
 }
 
-int rounds_median(struct sstar_world *world, const struct round_time *mine, size_t n, double *us)
+int rounds_quantiles(struct sstar_world *world, const struct round_time *mine, size_t n,
+                     const double *shares, int of, double *us)
 {
     size_t size = (size_t)world->size;
     struct round_time *all = calloc(n * size, sizeof *all);
@@ -41,9 +42,14 @@ int rounds_median(struct sstar_world *world, const struct round_time *mine, size
         err = sstar_allgather(world, mine, n * sizeof *mine, all);
     for (size_t i = 0; i < n && !err; i++)
         times[i] = time_us(world, all + i, n);
-    if (!err)
-        *us = fit_quantile(times, (int)n, 0.5);
+    for (int i = 0; i < of && !err; i++)
+        us[i] = fit_quantile(times, (int)n, shares[i]);
     free(times);
     free(all);
     return err;
+}
+
+int rounds_median(struct sstar_world *world, const struct round_time *mine, size_t n, double *us)
+{
+    return rounds_quantiles(world, mine, n, &(double){0.5}, 1, us);
 }

@@ -16,7 +16,10 @@
 struct round_time {
     uint64_t begin_ns, end_ns; /* of sstar_now_ns */
 };
-/* The median of `n` rounds in us, the same on all ranks. Collective. */
+/* Of `n` rounds in us, the same on all ranks: `of` order statistics (share 0.5: the median), or the
+ * median alone. Collective. */
+int rounds_quantiles(struct sstar_world *world, const struct round_time *mine, size_t n,
+                     const double *shares, int of, double *us);
 int rounds_median(struct sstar_world *world, const struct round_time *mine, size_t n, double *us);
 
 #endif
