@@ -188,15 +188,41 @@ static void test_bounds_and_rights(void **state)
     f->mr = whole;
 }
 
-static void test_reuse(void **state)
+/* What pingpongs and benchmarks do. */
+static void test_shared_buffers(void **state)
 {
     struct fixture *f = *state;
     to_rts(f, f->qp);
     assert_int_equal(receive(f, 0, 64), 0);
-    assert_int_equal(receive(f, 64, 64), 0);
+    assert_int_equal(receive(f, 0, 64), 0);
+    assert_int_equal(post(f, IBV_WR_SEND, 0, 0, 64, 0), 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_READ, 128, 512, 64, 0), 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_READ, 128, 512, 64, 0), 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 128, 256, 64, IBV_SEND_FENCE), 0);
     assert_int_equal(f->lines, 0);
-    assert_int_equal(receive(f, 127, 64), 0); /* said, and let through */
-    expect_said(f, 0, "its buffer overlaps that of a receive with wr_id 0x40");
+}
+
+static void test_reuse(void **state)
+{
+    struct fixture *f = *state;
+    to_rts(f, f->qp);
+    assert_int_equal(post(f, IBV_WR_RDMA_READ, 64, 512, 64, 0), 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 0, 256, 64, 0), 0);
+    assert_int_equal(f->lines, 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 127, 256, 64, 0), 0); /* said, and let through */
+    expect_said(
+        f, 0,
+        "wr_id 0x7f: its buffer, which is sent from, overlaps that of the request with wr_id 0x40");
+}
+
+static void test_reuse_of_a_source(void **state)
+{
+    struct fixture *f = *state;
+    to_rts(f, f->qp);
+    assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 64, 256, 64, 0), 0);
+    assert_int_equal(post(f, IBV_WR_RDMA_READ, 0, 512, 65, IBV_SEND_FENCE), 0);
+    expect_said(f, 0,
+                "its buffer, which the device fills, overlaps that of the request with wr_id 0x40");
 }
 
 static void test_overrun_ahead(void **state)
@@ -223,6 +249,21 @@ static void test_never_freed(void **state)
     poll_one(f);
     assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 0, 64, 8, 0), 0);
     assert_int_equal(f->lines, 1);
+}
+
+/* Requests that share a wr_id: one completion ends all before it too. */
+static void test_one_wr_id(void **state)
+{
+    struct fixture *f = *state;
+    to_rts(f, f->qp);
+    for (int round = 0; round < 3 * CQE; round++) {
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(post(f, IBV_WR_RDMA_READ, 0, 64, 8, i == 2 ? IBV_SEND_SIGNALED : 0),
+                             0);
+        poll_one(f);
+    }
+    assert_int_equal(post(f, IBV_WR_RDMA_WRITE, 0, 64, 8, 0), 0); /* no READ is left there */
+    assert_int_equal(f->lines, 0);
 }
 
 static void test_destroyed_twice(void **state)
@@ -253,10 +294,17 @@ int main(void)
 {
 #define CHECKED(test) cmocka_unit_test_setup_teardown(test, open_checked, close_checked)
     const struct CMUnitTest tests[] = {
-        CHECKED(test_right_use),         CHECKED(test_state),
-        CHECKED(test_bounds_and_rights), CHECKED(test_reuse),
-        CHECKED(test_overrun_ahead),     CHECKED(test_never_freed),
-        CHECKED(test_destroyed_twice),   cmocka_unit_test_setup(test_left, open_checked),
+        CHECKED(test_right_use),
+        CHECKED(test_state),
+        CHECKED(test_bounds_and_rights),
+        CHECKED(test_reuse),
+        CHECKED(test_shared_buffers),
+        CHECKED(test_reuse_of_a_source),
+        CHECKED(test_overrun_ahead),
+        CHECKED(test_never_freed),
+        CHECKED(test_destroyed_twice),
+        CHECKED(test_one_wr_id),
+        cmocka_unit_test_setup(test_left, open_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

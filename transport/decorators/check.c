@@ -64,17 +64,22 @@ struct check *check_of(const struct ibv_context *context)
     return (struct check *)(uintptr_t)*place_of(context);
 }
 
-void check_found(struct check *c, const char *format, ...)
+static void say(struct check *c, const char *format, va_list arguments)
 {
     char line[512];
     int n = snprintf(line, sizeof line,
                      "misuse of verbs on %s: ", c->inner->get_device_name(c->context->device));
+    vsnprintf(line + n, sizeof line - (size_t)n, format, arguments);
+    c->say(c->arg, line);
+}
+
+void check_found(struct check *c, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + n, sizeof line - (size_t)n, format, arguments);
+    say(c, format, arguments);
     va_end(arguments);
     atomic_fetch_add(&findings, 1);
-    c->say(c->arg, line);
 }
 
 struct object *check_find(struct check *c, const void *any)
@@ -347,6 +352,14 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
+__attribute__((format(printf, 2, 3))) static void say_only(struct check *c, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(c, format, arguments);
+    va_end(arguments);
+}
+
 /* What the program has not destroyed, by kind. */
 static void say_what_is_left(struct check *c)
 {
@@ -355,8 +368,9 @@ static void say_what_is_left(struct check *c)
         left[o->kind]++;
     for (int kind = 0; kind < CHECK_KINDS; kind++)
         if (left[kind])
-            check_found(c, "ibv_close_device: %u %s%s not destroyed", left[kind], kind_names[kind],
-                        left[kind] == 1 ? " was" : "s were");
+            (c->leftovers_pass ? say_only : check_found)(
+                c, "ibv_close_device: %u %s%s not destroyed", left[kind], kind_names[kind],
+                left[kind] == 1 ? " was" : "s were");
 }
 
 static int close_device(struct ibv_context *context)
@@ -423,6 +437,7 @@ int check_attach(struct ibv_context *context, const struct check_attr *attr)
     c->inner = attr->inner;
     c->context = context;
     c->say = attr->say;
+    c->leftovers_pass = attr->leftovers_pass;
     c->arg = attr->arg;
     pthread_mutex_init(&c->lock, NULL);
     fill_table(&c->table, attr->inner);

@@ -6,8 +6,10 @@
  * Refused with EINVAL: posting to a queue pair that is not ready for it; a segment beyond its
  * region, or that its region does not grant; a send queue that nothing would ever free, since none
  * of its requests asks for a completion; an object that was destroyed before. Said, and let
- * through: a buffer that is used again while a request is under way in it; more completions under
- * way than their queue holds; what is left when the device is closed.
+ * through: a buffer that is sent from while an RDMA READ or an atomic operation fills it, with no
+ * fence between them; more completions under way than their queue holds; what is left when the
+ * device is closed. Receives may share a buffer, with each other and with sends: when they are
+ * filled is between the program and its peer.
  *
  * ibv_wr_* are seen only where a decorator above this one makes lists for ibv_post_send of them
  * (faults.h does).
@@ -22,6 +24,9 @@ struct check_attr {
     /* Hears each finding, in a line without its end. Any thread. */
     void (*say)(void *arg, const char *line);
     void *arg;
+    /* What is left when the device is closed is said, but is no finding: the process's end frees
+     * it, and benchmarks rely on that. */
+    bool leftovers_pass;
 };
 
 /* From now on the context is looked at: it and all that is made from it are used through

@@ -67,26 +67,30 @@ static bool overlap(const struct request *r, const struct ibv_sge *sge, int num_
     return false;
 }
 
-/* Two requests in one buffer, of which at least one is written by the device. Said once of a queue.
- */
-static void look_for_reuse(struct check *c, struct object *queue, const char *what, uint64_t wr_id,
-                           const struct ibv_sge *sge, int num_sge, bool written)
+/* A buffer that a request of the program's own fills (an RDMA READ, an atomic) while another is
+ * sent from it: what is sent nobody knows, except where a fence lets the sending wait. Two that
+ * fill one buffer are the program's way to throw data away, and a receive is filled when a peer
+ * sends, which the two of them have settled (ibv_rc_pingpong has one buffer for all). Said once of
+ * a queue. */
+static void look_for_reuse(struct check *c, struct object *q, const struct ibv_send_wr *wr,
+                           int num_sge, bool written)
 {
-    for (const struct object *o = c->objects; o && !queue->told_overlap; o = o->next) {
-        for (int receives = 0; receives < 2; receives++) {
-            const struct request *r = receives ? o->receives.first : o->sends.first;
-            while (r && !((written || r->written) && overlap(r, sge, num_sge)))
-                r = r->next;
-            if (!r)
-                continue;
-            queue->told_overlap = true;
-            check_found(c,
-                        "%s, wr_id %#llx: its buffer overlaps that of %s with wr_id %#llx, whose "
-                        "completion has not been polled (said once of a queue)",
-                        what, (unsigned long long)wr_id, receives ? "a receive" : "a send",
-                        (unsigned long long)r->wr_id);
-            return;
-        }
+    for (const struct object *o = c->objects; o && !q->told_overlap; o = o->next) {
+        const struct request *r = o->sends.first;
+        bool waits = !written && o == q && wr->send_flags & IBV_SEND_FENCE;
+        while (r && (waits || written == r->written || !overlap(r, wr->sg_list, num_sge)))
+            r = r->next;
+        if (!r)
+            continue;
+        q->told_overlap = true;
+        check_found(c,
+                    "ibv_post_send, wr_id %#llx: its buffer, %s, overlaps that of the request with "
+                    "wr_id %#llx, %s, whose completion has not been polled (said once of a queue "
+                    "pair)",
+                    (unsigned long long)wr->wr_id,
+                    written ? "which the device fills" : "which is sent from",
+                    (unsigned long long)r->wr_id,
+                    written ? "which is sent from" : "which the device fills");
     }
 }
 
@@ -180,7 +184,7 @@ static bool take_send(struct check *c, struct object *q, const struct ibv_send_w
         !segments_are_right(c, what, wr->wr_id, q->qp->pd, wr->sg_list, num_sge, written))
         return false;
     struct object *cq = check_find(c, q->qp->send_cq);
-    look_for_reuse(c, q, what, wr->wr_id, wr->sg_list, num_sge, written);
+    look_for_reuse(c, q, wr, num_sge, written);
     if (signalled)
         look_for_overrun(c, q, cq);
     struct request *r = keep(&q->sends, wr->wr_id, wr->sg_list, num_sge);
@@ -260,10 +264,7 @@ static int take_receives(struct check *c, struct object *queue, const char *what
     for (; wr; wr = wr->next) {
         if (!segments_are_right(c, what, wr->wr_id, pd, wr->sg_list, wr->num_sge, true))
             return EINVAL;
-        look_for_reuse(c, queue, what, wr->wr_id, wr->sg_list, wr->num_sge, true);
-        struct request *r = keep(&queue->receives, wr->wr_id, wr->sg_list, wr->num_sge);
-        if (r)
-            r->written = true;
+        keep(&queue->receives, wr->wr_id, wr->sg_list, wr->num_sge);
     }
     return 0;
 }
@@ -331,12 +332,13 @@ static bool complete_receive(struct requests *receives, uint64_t wr_id)
     return true;
 }
 
-/* One request's completion is that of all before it on its queue pair. */
-static void complete_send(struct check *c, struct object *q, uint64_t wr_id)
+/* One request's completion is that of all before it on its queue pair. Several may have one
+ * wr_id: what went well is the first of them that asks for a completion. */
+static void complete_send(struct check *c, struct object *q, uint64_t wr_id, bool well)
 {
     struct object *cq = check_find(c, q->qp->send_cq);
     const struct request *r = q->sends.first;
-    while (r && r->wr_id != wr_id)
+    while (r && (r->wr_id != wr_id || (well && !r->signalled)))
         r = r->next;
     for (bool last = !r; !last;) {
         last = q->sends.first == r;
@@ -356,5 +358,5 @@ void check_completed(struct check *c, uint32_t qp_num, uint64_t wr_id, enum ibv_
     if (opcode & IBV_WC_RECV || (status != IBV_WC_SUCCESS && !q->sends.first))
         complete_receive(receives, wr_id);
     else
-        complete_send(c, q, wr_id);
+        complete_send(c, q, wr_id, status == IBV_WC_SUCCESS);
 }

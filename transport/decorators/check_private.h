@@ -12,7 +12,7 @@ struct request {
     struct request *next;
     uint64_t wr_id;
     bool signalled; /* it has a completion of its own */
-    bool written;   /* the device writes into its buffer */
+    bool written;   /* a send whose answer the device writes into its buffer */
     int num_sge;
     struct ibv_sge sge[];
 };
@@ -54,6 +54,7 @@ struct check {
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
     void (*say)(void *arg, const char *line);
     void *arg;
+    bool leftovers_pass;
     pthread_mutex_t lock; /* of what follows */
     struct object *objects;
 };
