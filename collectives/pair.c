@@ -97,7 +97,7 @@ static int exchange(struct pair *pair, int opened)
     int err = sstar_allgather(world, &mine, sizeof mine, all);
     for (int rank = 0; !err && rank < sstar_size(world); rank++) {
         err = all[rank].err;
-        if (err && rank != sstar_rank(world)) /* that rank has its own sentence */
+        if (err && !opened) /* who failed has its own sentence */
             report_set(&world->report, err,
                        "rank %d cannot get or register memory to measure with: %s", rank,
                        strerror(-err));

@@ -55,6 +55,12 @@ run --quick --wire 120,10,0.1 -e 1K --json "$work/fit.json"
 grep -q 'no S\*' "$work/err" || fail "nothing said: $(cat "$work/err")"
 grep -q 'median_us' "$work/out" || fail "no table"
 
+# A device that is not there: one sentence, from every rank the same.
+run --ib-dev nowhere
+[ "$status" = 1 ] || fail "status $status for a device that is not there"
+[ "$(grep '^sstar fit:' "$work/err" | sort -u | wc -l)" = 1 ] || fail "more than one sentence: $(cat "$work/err")"
+grep -q 'there is no device nowhere here' "$work/err" || fail "no word of it: $(cat "$work/err")"
+
 # Three ranks: two measure, one looks on.
 run --quick -e 64K --ranks 3 --json "$work/fit.json"
 [ "$status" = 0 ] || [ "$status" = 1 ] || fail "three ranks: status $status: $(cat "$work/err")"
