@@ -16,6 +16,10 @@ expect 0 'moved on by nothing' "${overlap[@]}" "$work/small.csv" --progress none
 expect 0 '25.56 M parameters' "${overlap[@]}" "$here/../docs/examples/layers-resnet50.csv" --scale 1,1000 --buckets 25 --json "$work/resnet.json"
 [ "$(wc -l <"$work/out.csv")" = 4 ] || fail 'the CSV has not a line for each size'
 if command -v jq >/dev/null; then
+    # Cores that others use are told of.
+    expect 0 '^# best' "${overlap[@]}" "$work/small.csv" --wire '20,2,0.5' --buckets 0.1 --json "$work/disturbed.json"
+    grep -q 'computing alone took' "$work/output" && said=true || said=false
+    counts "$work/disturbed.json" '.compute_us as $set | [.overlap[].compute_us] | max > 1.5 * $set' "$said"
     for file in thread calls none resnet; do
         counts "$work/$file.json" '[.overlap[].wrong] | add' 0
         counts "$work/$file.json" '[.overlap[] | select(.note == "best")] | length' 1

@@ -294,8 +294,8 @@ static void print_head(const struct sweep *s)
         "moved on by %s\n",
         a->path, s->layers.n, s->layers.parameters / 1e6, sstar_size(s->world),
         sstar_node_count(s->world), s->device_class, progress_names[a->progress]);
-    printf("# computation set to %.0f us; all gradients in one AllReduce %.0f us\n",
-           s->compute_us, s->whole_us);
+    printf("# computation set to %.0f us; all gradients in one AllReduce %.0f us\n", s->compute_us,
+           s->whole_us);
     if (a->time_scale != 1 || a->size_scale != 1)
         printf("# times here are %g times as long, sizes 1/%g of what they stand for\n",
                a->time_scale, a->size_scale);
@@ -307,6 +307,21 @@ static double real(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+/* The same work takes longer only if somebody else had the core. */
+static void say_disturbed(const struct sweep *s)
+{
+    const double far = 1.5;
+    double most = 0;
+    const json_t *row;
+    size_t i;
+    json_array_foreach(s->rows, i, row) if (real(row, "compute_us") > most) most =
+        real(row, "compute_us");
+    if (most > far * s->compute_us)
+        printf("# computing alone took up to %.1f times what it was set to: others use the cores, "
+               "or ranks share them; what is hidden, and which size is best, may be chance\n",
+               most / s->compute_us);
+}
+
 static void print_rows(const struct sweep *s)
 {
     size_t i;
@@ -316,6 +331,7 @@ static void print_rows(const struct sweep *s)
     if (s->best)
         json_object_set_new(s->best, "note", json_string("best"));
     json_array_foreach(s->rows, i, row) table_row(stdout, columns, COLUMNS, row);
+    say_disturbed(s);
     if (s->best)
         printf(
             "# best: buckets of %g MiB, %.1f %% of the AllReduces hidden; %g MiB takes %.2f times "
