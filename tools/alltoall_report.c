@@ -199,8 +199,8 @@ static void print_head(struct sstar_world *world, const struct alltoall_argument
                        const struct plan *plan, const struct sstar_cost *cost,
                        const struct sstar_device_info *device)
 {
-    printf("# sstar alltoall: %d ranks on %d nodes, %s, %llu B per message%s%s%s\n",
-           sstar_size(world), sstar_node_count(world), device->device_class,
+    printf("# sstar alltoall: %d ranks on %s, %s, %llu B per message%s%s%s\n", sstar_size(world),
+           nodes_text(sstar_node_count(world)).text, device->device_class,
            (unsigned long long)plan->mean_bytes, a->routing ? ", routing " : "",
            a->routing ? a->routing : "",
            a->per_layer && plan->layers > 1 ? ", a barrier after each layer" : "");

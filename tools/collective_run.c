@@ -76,9 +76,9 @@ static void print_head(const struct run *run)
 {
     const struct collective_arguments *a = run->arguments;
     const struct sstar_world *world = run->world;
-    printf("# sstar %s: %d ranks on %d node%s, %u iterations after %u, through %s\n",
-           sstar_operation_name(a->operation), sstar_size(world), sstar_node_count(world),
-           sstar_node_count(world) == 1 ? "" : "s", a->iterations, a->warmup, run->device_class);
+    printf("# sstar %s: %d ranks on %s, %u iterations after %u, through %s\n",
+           sstar_operation_name(a->operation), sstar_size(world),
+           nodes_text(sstar_node_count(world)).text, a->iterations, a->warmup, run->device_class);
     if (a->overlap_ms > 0) {
         printf("# times in us: the operation alone, %g ms of arithmetic alone, arithmetic between "
                "start and wait%s\n",

@@ -271,10 +271,10 @@ static int on_imposed_wires(struct run *run, struct arguments *a)
 static void print_head(const struct run *run)
 {
     const struct arguments *a = run->arguments;
-    printf("# sstar decode: %d ranks on %d nodes; %ld layers of %ld AllReduces of batch x %ld x 2 "
+    printf("# sstar decode: %d ranks on %s; %ld layers of %ld AllReduces of batch x %ld x 2 "
            "bytes\n",
-           sstar_size(run->world), sstar_node_count(run->world), a->layers, a->per_layer,
-           a->hidden);
+           sstar_size(run->world), nodes_text(sstar_node_count(run->world)).text, a->layers,
+           a->per_layer, a->hidden);
     if (a->time_scale != 1 || a->size_scale != 1)
         printf("# times here are %g times as long, sizes 1/%g of what they stand for\n",
                a->time_scale, a->size_scale);

@@ -353,10 +353,10 @@ static void print_head(const struct run *run)
 {
     const struct matrix *m = &run->matrix;
     const struct sstar_cost *c = &run->cost;
-    printf("# sstar %s: %s, %u x %u, %zu entries, rows %s over %u ranks on %d nodes, %s\n",
+    printf("# sstar %s: %s, %u x %u, %zu entries, rows %s over %u ranks on %s, %s\n",
            command_name(run), run->arguments->path, m->rows, m->columns, m->n,
            run->arguments->blocks ? "in blocks" : "in turn", run->ranks,
-           sstar_node_count(run->world), run->device_class);
+           nodes_text(sstar_node_count(run->world)).text, run->device_class);
     if (m->repeated)
         printf("# %zu entries of the file had a place before; they are summed\n", m->repeated);
     if (c->beta_gbps > 0)

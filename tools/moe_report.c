@@ -64,10 +64,10 @@ static void print_head(struct sstar_world *world, const struct moe_work *w,
                        const struct sstar_cost *cost, const char *device_class)
 {
     const struct moe_arguments *a = w->arguments;
-    printf("# sstar moe: %d ranks on %d nodes, %s; %u layers, top %u of %u experts, at most %u "
+    printf("# sstar moe: %d ranks on %s, %s; %u layers, top %u of %u experts, at most %u "
            "tokens of a rank; %u values, %s there and %s back; routing %s\n",
-           w->map.size, w->map.nodes, device_class, w->layers, w->routing.top, w->routing.experts,
-           w->most_tokens, a->values, sstar_type_name(a->token_type),
+           w->map.size, nodes_text(w->map.nodes).text, device_class, w->layers, w->routing.top,
+           w->routing.experts, w->most_tokens, a->values, sstar_type_name(a->token_type),
            sstar_type_name(a->result_type), a->routing ? a->routing : "made up");
     if (cost->beta_gbps > 0)
         printf("# alpha %.4g us, g %.4g us, beta %.4g GB/s (%s): S* = %.0f B, S*rate = %.0f B\n",

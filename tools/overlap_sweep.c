@@ -289,11 +289,11 @@ static const char *const progress_names[] = {"a thread of the library", "calls w
 static void print_head(const struct sweep *s)
 {
     const struct overlap_arguments *a = s->arguments;
-    printf(
-        "# sstar overlap: %s, %d layers, %.4g M parameters in float32, %d ranks on %d nodes, %s; "
-        "moved on by %s\n",
-        a->path, s->layers.n, s->layers.parameters / 1e6, sstar_size(s->world),
-        sstar_node_count(s->world), s->device_class, progress_names[a->progress]);
+    printf("# sstar overlap: %s, %d layers, %.4g M parameters in float32, %d ranks on %s, %s; "
+           "moved on by %s\n",
+           a->path, s->layers.n, s->layers.parameters / 1e6, sstar_size(s->world),
+           nodes_text(sstar_node_count(s->world)).text, s->device_class,
+           progress_names[a->progress]);
     printf("# computation set to %.0f us; all gradients in one AllReduce %.0f us\n", s->compute_us,
            s->whole_us);
     if (a->time_scale != 1 || a->size_scale != 1)

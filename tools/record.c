@@ -380,3 +380,11 @@ int record_write_csv(const json_t *report, const char *key, const char *path)
     }
     return err ? complain(command_of(report), "--csv", path, err) : 0;
 }
+
+struct nodes_text nodes_text(int nodes)
+{
+    struct nodes_text words = {"1 node (--ranks-per-node R makes more)"};
+    if (nodes != 1)
+        snprintf(words.text, sizeof words.text, "%d nodes", nodes);
+    return words;
+}

@@ -35,6 +35,12 @@ json_t *record_real(double value);
 void record_number(json_t *row, const char *key, double value);
 void record_count(json_t *row, const char *key, uint64_t value);
 void record_text(json_t *row, const char *key, const char *text);
+/* "2 nodes", for the head of a table; of one node also how to have more, since there no NIC is
+ * used. */
+struct nodes_text {
+    char text[64];
+};
+struct nodes_text nodes_text(int nodes);
 /* Members that every report carries: program version, command line, device class, host, date,
  * ranks, ranks per node, wire. `world` may be NULL. */
 struct sstar_world;

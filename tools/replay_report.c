@@ -74,8 +74,9 @@ void replay_print_head(struct sstar_world *world, const struct replay_arguments 
                        const struct replay *replay, const struct sstar_cost *cost,
                        const char *device_class)
 {
-    printf("# sstar replay: %zu collectives of %s, %d ranks on %d nodes, %s, median of %u rounds\n",
-           replay->n, a->path, sstar_size(world), sstar_node_count(world), device_class, a->repeat);
+    printf("# sstar replay: %zu collectives of %s, %d ranks on %s, %s, median of %u rounds\n",
+           replay->n, a->path, sstar_size(world), nodes_text(sstar_node_count(world)).text,
+           device_class, a->repeat);
     if (cost->beta_gbps > 0)
         printf("# alpha %.4g us, g %.4g us, beta %.4g GB/s (%s): S* = %.0f B\n", cost->alpha_us,
                cost->gap_us, cost->beta_gbps,

@@ -214,8 +214,8 @@ static int report(const struct workload *w, const struct workload_arguments *a,
         return EXIT_FAILURE;
     }
     json_t *record = record_new(w->world, a->kind->name), *rows = json_array();
-    printf("# sstar %s: %d ranks on %d nodes, %s, %llu %s and %u entries on each\n", a->kind->name,
-           w->ranks, sstar_node_count(w->world),
+    printf("# sstar %s: %d ranks on %s, %s, %llu %s and %u entries on each\n", a->kind->name,
+           w->ranks, nodes_text(sstar_node_count(w->world)).text,
            sstar_node_count(w->world) > 1 ? device.device_class : "memory",
            (unsigned long long)w->items, a->kind->items_word, w->table);
     table_head(stdout, columns, COLUMNS);
