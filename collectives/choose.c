@@ -15,9 +15,6 @@
 enum {
     ALL_STEPS = 1500 * 1000 /* of all simulations that are made for a plan */
 };
-/* Prices are good to some 5 %. Of two that are as near, the one that passes more bytes through the
- * slots of links inside a node turns out the slower for long vectors: they leave the caches. */
-#define FLAT_MARGIN 1.05
 
 /* ---- sizes -------------------------------------------------------------------------------------
  */
@@ -69,7 +66,9 @@ struct schedule_shape plan_shape(const struct sstar_collective *plan, size_t cou
 /* ---- prices ------------------------------------------------------------------------------------
  */
 
-/* The cheapest for a size between two points. */
+/* The cheapest for a size between two points. Of two that are nearer than rounds were to each
+ * other, the one that passes more bytes through the slots of links inside a node turns out the
+ * slower for long vectors: they leave the caches. */
 static struct plan_choice cheapest(const struct sstar_collective *plan,
                                    const struct plan_prices *prices, double bytes, int low,
                                    int high)
@@ -84,7 +83,7 @@ static struct plan_choice cheapest(const struct sstar_collective *plan,
             continue;
         double us = a + share * (b - a);
         if (several && !algorithm_is_hierarchical((enum sstar_algorithm)i))
-            us *= FLAT_MARGIN;
+            us *= 1 + plan->spread;
         if (us < best) {
             best = us;
             choice =

@@ -70,7 +70,9 @@ struct sstar_collective {
     bool slice_given;
     bool shaped; /* we imposed the wire */
     bool measured;
-    struct sstar_cost costs[SSTAR_ALGORITHMS]; /* if it was */
+    struct sstar_cost costs[SSTAR_ALGORITHMS]; /* if it was; */
+    double spread; /* and by which share the median of rounds was above their lower quartile: prices
+                      that are nearer to each other say nothing */
     struct plan_choice choices[PLAN_SIZE_CLASSES];
     const struct reduce_set *kernels;
     void *work;

@@ -144,7 +144,7 @@ static int time_vector(struct trial *trial, enum sstar_algorithm algorithm, size
 }
 
 static int measure_algorithm(struct trial *trial, enum sstar_algorithm algorithm,
-                             struct sstar_cost *cost)
+                             struct sstar_cost *cost, double *spread)
 {
     struct sstar_cost calm = *cost; /* as in the quarter of the rounds that nothing disturbed */
     double us[STATISTICS];
@@ -153,12 +153,14 @@ static int measure_algorithm(struct trial *trial, enum sstar_algorithm algorithm
         err = solve(trial, cost, &cost->overhead_us, us[MEDIAN]);
     if (!err)
         err = solve(trial, &calm, &calm.overhead_us, us[QUARTILE]);
-    if (err || trial->plan->operation == SSTAR_BARRIER)
-        return err;
-    err = time_vector(trial, algorithm, LONG_BYTES, &calm, us);
-    if (!err)
-        err = solve(trial, &calm, &calm.byte_ns, us[QUARTILE]);
-    cost->byte_ns = calm.byte_ns;
+    if (!err && trial->plan->operation != SSTAR_BARRIER) {
+        err = time_vector(trial, algorithm, LONG_BYTES, &calm, us);
+        if (!err)
+            err = solve(trial, &calm, &calm.byte_ns, us[QUARTILE]);
+        cost->byte_ns = calm.byte_ns;
+    }
+    if (!err && us[QUARTILE] > 0)
+        *spread = us[MEDIAN] / us[QUARTILE] - 1;
     return err;
 }
 
@@ -181,8 +183,9 @@ static int measure(struct trial *trial, const struct sstar_cost *wire)
 {
     struct sstar_collective *plan = trial->plan;
     struct sstar_cost node = *wire;
-    int err = 0;
+    int err = 0, n = 0;
     bool needed = false;
+    double sum = 0;
     for (int i = SSTAR_HIERARCHICAL; i < SSTAR_ALGORITHMS; i++)
         needed |= plan->candidates[i];
     if (needed && plan->map.nodes < plan->map.size)
@@ -192,9 +195,14 @@ static int measure(struct trial *trial, const struct sstar_cost *wire)
             continue;
         bool hierarchical = algorithm_is_hierarchical((enum sstar_algorithm)i);
         plan->costs[i] = hierarchical ? node : *wire;
-        if (plan->map.size > 1 && !(hierarchical && plan->map.nodes == 1))
-            err = measure_algorithm(trial, (enum sstar_algorithm)i, &plan->costs[i]);
+        if (plan->map.size == 1 || (hierarchical && plan->map.nodes == 1))
+            continue;
+        double spread = 0;
+        err = measure_algorithm(trial, (enum sstar_algorithm)i, &plan->costs[i], &spread);
+        sum += spread;
+        n++;
     }
+    plan->spread = n ? sum / n : 0;
     return err;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a plan's schedules cost. Smaller slices must gain a tenth: each costs the ranks a message
- * more, and what that takes is the least certain part of a price. */
+/* What a plan's schedules cost. Smaller slices must gain more than by what rounds differed: each
+ * costs the ranks a message more, and what that takes is the least certain part of a price. */
 #include "collectives/collective_plan.h"
 #include "transport/world.h"
 
@@ -14,7 +14,9 @@ enum {
     ELEMENT_BYTES = 4,
     MOST_STEPS = 50 * 1000, /* of a simulation */
 };
-#define LEAST_GAIN 0.9 /* of the time with larger slices */
+/* What they must gain where an algorithm was asked for and only the wire is known: without o every
+ * division would seem to be worth it. No choice between algorithms depends on it. */
+#define UNMEASURED_SPREAD 0.1
 
 struct simulate_attr plan_simulation(const struct sstar_collective *plan,
                                      const struct sstar_cost *cost, enum sstar_type type)
@@ -56,7 +58,7 @@ int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm a
     size_t bytes = (size_t)1 << point;
     size_t n = plan_total_bytes(plan, 1, 1), count = bytes / ELEMENT_BYTES / n;
     struct simulate_attr attr = plan_simulation(plan, cost, SSTAR_FLOAT32);
-    double best = 0;
+    double best = 0, spread = plan->measured ? plan->spread : UNMEASURED_SPREAD;
     uint32_t chosen = plan->slot_bytes;
     int in_vain = 0;
     for (uint32_t slice = plan->slot_bytes; slice >= LEAST_SLICE && in_vain < 3; slice /= 2) {
@@ -75,7 +77,7 @@ int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm a
         if (err)
             return err;
         in_vain++;
-        if (best > 0 && us >= best * LEAST_GAIN)
+        if (best > 0 && us * (1 + spread) >= best)
             continue; /* the same slices, perhaps: a block may be smaller than both */
         in_vain = 0;
         best = us;
