@@ -238,6 +238,13 @@ if [ -c /dev/full ]; then
 fi
 into_nothing() { "$@" <&- >&-; }
 expect 0 '' into_nothing "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 8
+# A progress line is for a terminal that can erase it.
+if command -v script >/dev/null; then
+    on_terminal() { TERM=$1 script -qec "'$sstar' allreduce --ranks 2 -e 8" /dev/null </dev/null; }
+    checks=$((checks + 2))
+    on_terminal xterm | grep -q $'\033\\[K' || { failures=$((failures + 1)); echo 'no progress line on a terminal'; }
+    ! on_terminal dumb | grep -q $'\033\\[K' || { failures=$((failures + 1)); echo 'a progress line on a dumb terminal'; }
+fi
 nothing_new() { [ -z "$(comm -13 <(printf '%s\n' "$before") <(names))" ]; }
 checks=$((checks + 1))
 wait_for nothing_new
