@@ -328,6 +328,29 @@ static void test_device_full(void **state)
     assert_non_null(strstr(error, "/nowhere/file cannot be opened: No such file"));
 }
 
+/* Limits that are no numbers of bytes are refused, not taken for others. */
+static void test_garbage_in_limits(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"SOFTNIC_CAPTURE_SNAP", "SOFTNIC_CAPTURE_LIMIT"};
+    static const char *const texts[] = {"-1", "x", "0", " 5", "5k"};
+    char error[256];
+    struct softnic_wire unshaped = {0};
+    struct softnic_attr attr = {.port_name = "test-capture",
+                                .wire = &unshaped,
+                                .capture = path,
+                                .error = error,
+                                .error_size = sizeof error};
+    for (size_t i = 0; i < 2 * (sizeof texts / sizeof *texts); i++) {
+        setenv(names[i % 2], texts[i / 2], 1);
+        error[0] = '\0';
+        assert_null(softnic_open_port(&attr));
+        unsetenv(names[i % 2]);
+        if (!strstr(error, names[i % 2]) || !strstr(error, texts[i / 2]))
+            fail_msg("of %s=%s: '%s'", names[i % 2], texts[i / 2], error);
+    }
+}
+
 /* ---- an AllReduce ---------------------------------------------------------------------------- */
 
 enum { COUNT = 40000 };
@@ -416,6 +439,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_snap, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_file_full, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_device_full, make_path, remove_path),
+        cmocka_unit_test_setup_teardown(test_garbage_in_limits, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_allreduce, make_path, remove_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

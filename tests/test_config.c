@@ -231,6 +231,7 @@ static const struct bad bad[] = {
     {{{"SSTAR_IB_GID_INDEX", "-2"}}, {"SSTAR_IB_GID_INDEX"}},
     {{{"SSTAR_QP", "0"}}, {"SSTAR_QP is \"0\"", "from 1 to 64"}},
     {{{"SSTAR_QP", "many"}}, {"SSTAR_QP is \"many\""}},
+    {{{"SSTAR_CONTROL", "proxy,1,1024"}}, {"SSTAR_CONTROL is \"proxy,1,1024\""}},
     {{{"SSTAR_TIMEOUT", "0"}}, {"SSTAR_TIMEOUT is \"0\"", "seconds"}},
     {{{"SSTAR_TIMEOUT", "60s"}}, {"SSTAR_TIMEOUT is \"60s\""}},
     {{{"SSTAR_LOG_LEVEL", "LOUD"}}, {"SSTAR_LOG_LEVEL is \"LOUD\"", "NONE, VERSION, WARN"}},

@@ -3,6 +3,7 @@
 #include "transport/softnic/softnic.h"
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ _Static_assert(CONFIG_SETTINGS <= sizeof(((struct sstar_config *)0)->origins) /
 
 static const char *const level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
-enum { MOST_PROXIES = 16, MOST_CPU = 65535 };
+enum { MOST_PROXIES = 16, MOST_CPU = CPU_SETSIZE - 1 };
 
 /* ---- values from text: false if it cannot be meant ------------------------------------------ */
 

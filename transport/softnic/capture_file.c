@@ -197,14 +197,33 @@ static void fill_crc(uint32_t *table)
     }
 }
 
-static uint64_t number_from(const char *variable, uint64_t otherwise)
+/* 0, or EINVAL with a sentence. */
+static int number_from(struct ctx *ctx, const char *variable, uint64_t otherwise, uint64_t *value)
 {
     const char *text = getenv(variable);
     char *end;
+    *value = otherwise;
     if (text == NULL || *text == '\0')
-        return otherwise;
-    uint64_t value = strtoull(text, &end, 10);
-    return *end == '\0' && value > 0 ? value : otherwise;
+        return 0;
+    *value = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && *end == '\0' && *value > 0)
+        return 0;
+    nic_error(ctx, "%s takes a number of bytes, not '%s'", variable, text);
+    return EINVAL;
+}
+
+/* What is to be kept of a frame, and of the run. */
+static int set_limits(struct capture *c, const struct softnic_attr *attr)
+{
+    uint64_t snap;
+    int err = number_from(c->ctx, "SOFTNIC_CAPTURE_SNAP", FRAME_MAX, &snap);
+    if (err == 0)
+        err = number_from(c->ctx, "SOFTNIC_CAPTURE_LIMIT", LIMIT_BYTES, &c->limit);
+    if (attr->capture_snap != 0)
+        c->snap = attr->capture_snap;
+    else
+        c->snap = (uint32_t)(snap < FRAME_MAX ? snap : FRAME_MAX);
+    return err;
 }
 
 int nic_capture_open(struct ctx *ctx, const struct softnic_attr *attr)
@@ -221,9 +240,9 @@ int nic_capture_open(struct ctx *ctx, const struct softnic_attr *attr)
         goto free_capture;
     c->ctx = ctx;
     snprintf(c->path, sizeof c->path, "%s", path);
-    c->snap = attr->capture_snap != 0 ? attr->capture_snap
-                                      : (uint32_t)number_from("SOFTNIC_CAPTURE_SNAP", FRAME_MAX);
-    c->limit = number_from("SOFTNIC_CAPTURE_LIMIT", LIMIT_BYTES);
+    err = set_limits(c, attr);
+    if (err != 0)
+        goto free_buffer;
     fill_crc(c->crc);
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);

@@ -182,8 +182,11 @@ static int enter(struct ctx *ctx, int *fd, struct meeting **meeting, bool *first
     for (;;) {
         int err = nic_meeting_open(ctx->path, O_CREAT, LOCK_EX, PATIENT_TRIES, fd);
         if (err != 0) {
+            const char *denied = access(ctx->path, F_OK) == 0
+                                     ? " (it belongs to another user)"
+                                     : " (nothing can be made there; it wants chmod 1777 /dev/shm)";
             nic_error(ctx, "cannot open %s: %s%s", ctx->path, strerror(err),
-                      err == EACCES      ? " (it belongs to another user)"
+                      err == EACCES      ? denied
                       : err == ETIMEDOUT ? " (is a process stopped that was just opening it?)"
                                          : "");
             return err;
