@@ -38,4 +38,10 @@ each ib_send_bw "" "-q 4" -b -e "-l 16" "-I 64 -s 64" "-q 4 -b -l 16" --use-srq 
     "-c UC -q 4" "-c UD" "-c UD -q 4 -b -I 64 -s 64"
 each ib_atomic_lat "" -e "-A CMP_AND_SWAP"
 each ib_atomic_bw "" "-q 4" -b -e "-l 16" "-A CMP_AND_SWAP" "-q 4 -b -l 16"
+
+# Right use is not reported, though receives and READs share buffers and all requests have one wr_id.
+softnic_options=(--check-verbs)
+each ib_send_bw "-q 4 -b -l 16" "--use-srq -q 4"
+each ib_write_bw "-n 320 -Q 5"
+each ib_read_bw "-q 4 -b -l 16"
 finish
