@@ -81,12 +81,13 @@ struct ibv_context *dropin_decorate(struct ibv_context *context)
 {
     const char *text = getenv("SOFTNIC_FAULTS"), *checked = getenv("SOFTNIC_CHECK_VERBS");
     struct check_attr check = {.inner = &verbs_softnic, .say = say, .leftovers_pass = true};
+    bool checking = is_set(checked) && strcmp(checked, "0") != 0;
     int err = 0;
-    if (is_set(checked) && strcmp(checked, "0") != 0)
+    if (checking)
         err = check_attach(context, &check);
     if (err == 0 && is_set(text))
         err = attach(context, text);
-    else if (err == 0 && check_table(context) != NULL)
+    else if (err == 0 && checking)
         err = attach_nothing(context);
     if (err == 0)
         return context;
