@@ -265,9 +265,10 @@ void nic_fill_ops(struct verbs_context *verbs)
     ops->post_srq_recv = softnic_post_srq_recv;
     ops->post_send = softnic_post_send;
     ops->post_recv = softnic_post_recv;
-    ops->_compat_alloc_pd = ops->_compat_dealloc_pd = ops->_compat_reg_mr = ops->_compat_rereg_mr =
-        ops->_compat_dereg_mr = ops->_compat_create_cq = ops->_compat_cq_event =
-            ops->_compat_resize_cq = ops->_compat_destroy_cq = no_call;
+    ops->_compat_alloc_pd = NULL; /* whoever decorates the context keeps his own there */
+    ops->_compat_dealloc_pd = ops->_compat_reg_mr = ops->_compat_rereg_mr = ops->_compat_dereg_mr =
+        ops->_compat_create_cq = ops->_compat_cq_event = ops->_compat_resize_cq =
+            ops->_compat_destroy_cq = no_call;
     ops->_compat_create_srq = ops->_compat_modify_srq = ops->_compat_query_srq =
         ops->_compat_destroy_srq = ops->_compat_create_qp = ops->_compat_query_qp =
             ops->_compat_modify_qp = ops->_compat_destroy_qp = no_call;
