@@ -28,6 +28,7 @@ struct caller {
     struct carrier *direct; /* whose completion queue this thread polls itself */
     _Atomic uint32_t *ready;
     uint32_t first_qp, n_qps;
+    uint64_t offset; /* where it puts */
     uint64_t posted, begun_ns, ended_ns;
     struct stage_stamps *stamps; /* of lone messages */
     uint64_t *told;
@@ -38,6 +39,13 @@ struct caller {
     int err;
     struct sstar_completion completion;
 };
+
+/* A set's place in the passive memory: sets are posted by threads of their own. */
+static uint64_t stride(const struct path_test *test)
+{
+    uint64_t bytes = test->max_bytes > BETA_BYTES ? test->max_bytes : BETA_BYTES;
+    return (bytes + 63) / 64 * 64;
+}
 
 /* ---- sets of links -------------------------------------------------------------------------- */
 
@@ -99,6 +107,7 @@ static void callers_fill(struct path_test *test, const struct path_way *way, str
                                      .direct = direct ? links->carrier : NULL,
                                      .ready = ready,
                                      .first_qp = place * share % sets->qps,
+                                     .offset = i % sets->n * stride(test),
                                      .n_qps = share};
     }
 }
@@ -119,7 +128,7 @@ static struct sstar_one_sided operation(struct caller *c, uint32_t qp)
         .local = c->test->memory,
         .region = here ? NULL : c->test->region,
         .remote = &c->test->remote,
-        .offset = 0,
+        .offset = c->offset,
         .completion = &c->completion,
     };
 }
@@ -456,7 +465,7 @@ int path_open(struct path_test *test)
 {
     struct sstar_world *world = test->world;
     struct sstar_remote_region mine, all[2];
-    size_t bytes = test->max_bytes > BETA_BYTES ? test->max_bytes : BETA_BYTES;
+    size_t bytes = PATH_MOST_CALLERS * stride(test);
     /* The other rank sleeps, and has no proxy: waiting here takes nobody's core. */
     world->ranks_on_host = 1;
     int err = sstar_alloc(world, bytes, (void **)&test->memory);
