@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/world.h"
 #include "transport/turn.h"
+#include "transport/world.h"
 
 void sstar_counters_read(const struct sstar_world *world, struct sstar_counters *out)
 {

@@ -4,9 +4,9 @@
  * of the other ranks' segments. Registration is in region.c.
  */
 #include "transport/memory.h"
-#include "transport/turn.h"
 #include "transport/available.h"
 #include "transport/memory_private.h"
+#include "transport/turn.h"
 #include "transport/world.h"
 #include <errno.h>
 #include <fcntl.h>

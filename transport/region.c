@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Registered memory: sstar_register and the regions of sstar_alloc memory. */
 #include "transport/region.h"
-#include "transport/turn.h"
 #include "transport/links.h"
 #include "transport/memory_private.h"
+#include "transport/turn.h"
 #include "transport/world.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -130,7 +130,7 @@ struct ctx {
     struct member *member;
     struct own *own;
     int member_fd;
-    ino_t member_ino; /* of its file, should a program close what it does not know */
+    ino_t member_ino;    /* of its file, should a program close what it does not know */
     uint64_t member_end; /* bytes in use, under `lock` */
     struct heap_block *heap;
     uint64_t (*now_ns)(void *clock);
