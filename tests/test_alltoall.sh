@@ -93,11 +93,11 @@ refused 2 'max-age-us takes' --max-age-us -1
 refused 2 'is for a routing' --per-layer
 refused 2 'flush takes bytes or marginal' --flush soon
 refused 2 'hops takes' --hops 4
-refused 2 'pattern takes one of uniform, skewed, to-one' --pattern hot
+refused 2 'pattern takes uniform, skewed, to-one or others' --pattern hot
 refused 2 'rate takes' --rate 0
 refused 2 'add --rate' --poisson
 refused 2 'exclude each other' --rate 5 --poisson --burst 2
-refused 2 'sweep takes one of bytes, age, strategy' --sweep nothing
+refused 2 'sweep takes bytes, age or strategy' --sweep nothing
 refused 2 'go with neither' --rate 5 --no-check
 printf '0,0,1,64\n5,0,9,64\n' >"$work/far.csv"
 printf '9,0,1,64\n5,0,1,64\n' >"$work/back.csv"

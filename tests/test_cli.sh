@@ -129,7 +129,7 @@ for command in $measuring; do
     expect 2 '--service-level takes a whole number from 0 to 15' "$sstar" "$command" --service-level 16
     expect 1 'device softnic .* librdmacm does not know it; leave out --connect rdmacm' \
         "$sstar" "$command" --ranks 2 --ranks-per-node 1 --ib-dev softnic --connect rdmacm
-    expect 2 '--qp takes' "$sstar" "$command" --qp 0
+    expect 2 '-qp? takes' "$sstar" "$command" --qp 0
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire 120,10
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire -1,10,0.1
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire nan,10,0.1
@@ -153,7 +153,7 @@ expect 2 'the 2 ranks' "$sstar" put --ranks-per-node 3
 expect 2 '-s takes a size' "$sstar" put -s 0
 expect 2 '-s takes a size' "$sstar" put -s 2G
 expect 2 '-n takes a whole number' "$sstar" put -n 0
-expect 2 '--qp takes' "$sstar" put -q 0
+expect 2 '-qp? takes' "$sstar" put -q 0
 expect 2 '--post-list 8 is more than --tx-depth 4' "$sstar" put --bandwidth -l 8 -t 4
 expect 2 'Too many arguments' "$sstar" put surplus
 

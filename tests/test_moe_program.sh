@@ -31,7 +31,7 @@ if command -v jq >/dev/null; then
 fi
 [ "$(wc -l <"$work/small.out")" = 11 ] || { echo 'FAILED: the CSV has no line for each phase'; failures=$((failures + 1)); }
 expect 1 'nowhere: cannot open it' --routing "$work/nowhere"
-expect 2 'type takes one of float' --type int32
+expect 2 'type takes float, half, bfloat16' --type int32
 expect 2 'values takes' --values 0
 expect 2 'is for a routing' --experts 4
 expect 2 'is too much' surplus

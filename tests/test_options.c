@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,22 +109,135 @@ static void wires(void **state)
     assert_true(wire.alpha_us == 0 && wire.gap_us == 0 && wire.beta_gbps == 0);
 }
 
-/* ---- the common options, as a child of a command's own ----------------------------------------
+/* ---- settings -----------------------------------------------------------------------------------
  */
 
-static error_t parse_parent(int key, char *arg, struct argp_state *state)
+enum color { RED, GREEN, BLUE };
+static const char *const colors[] = {"red", "green", "blue"};
+
+struct things {
+    bool on, off;
+    const char *text, *file;
+    int whole;
+    long longer;
+    uint32_t size;
+    uint64_t any;
+    double real;
+    enum color color;
+    char called[16];
+    int checked;
+};
+
+static void call(void *arguments, const char *text, struct argp_state *state)
 {
-    (void)arg;
-    if (key == ARGP_KEY_INIT)
-        state->child_inputs[0] = state->input;
-    return key == ARGP_KEY_INIT ? 0 : ARGP_ERR_UNKNOWN;
+    (void)state;
+    strcpy(((struct things *)arguments)->called, text);
 }
+
+static void count_check(void *arguments, struct argp_state *state)
+{
+    (void)state;
+    ((struct things *)arguments)->checked++;
+}
+
+static const struct setting things_settings[] = {
+    {"on", NULL, "A bool", SETS(struct things, on)},
+    {"no-off", NULL, "One that is cleared", CLEARS(struct things, off)},
+    {.doc = "Values:", .group = 1},
+    {"text", "TEXT", "A text", .letter = 't', SETS(struct things, text)},
+    {"whole", "N", "An int", SETS(struct things, whole), FROM_TO(-5, 5)},
+    {"longer", "N", "A long", SETS(struct things, longer), FROM_TO(1, 1 << 20)},
+    {"size", "BYTES", "A size", SETS(struct things, size), FROM_TO(64, 64 << 20)},
+    {"any", "N", "Any size", SETS(struct things, any)},
+    {"real", "X", "A number", SETS(struct things, real), FROM_TO(0.001, 1e9), .what = "seconds"},
+    {"color", "NAME", "Of the last two", CHOOSES(struct things, color, colors, 1, 3)},
+    {"called", "TEXT", "As it likes", .call = call},
+    {0},
+};
+static const struct command_line things_line = {.settings = things_settings,
+                                                .args_doc = "FILE",
+                                                .operand = offsetof(struct things, file),
+                                                .operand_missing = "which file?",
+                                                .too_much = "one file is taken",
+                                                .check = count_check};
+
+/* What is said goes to `said`. */
+static struct things parse_things(int argc, char **argv, char *said, size_t size)
+{
+    struct things things = {.off = true, .size = 7, .color = BLUE};
+    FILE *file = tmpfile(), *old = stderr;
+    assert_non_null(file);
+    stderr = file;
+    command_line_parse(&things_line, NULL, &things, argc, argv, ARGP_NO_EXIT);
+    stderr = old;
+    rewind(file);
+    said[fread(said, 1, size - 1, file)] = '\0';
+    fclose(file);
+    return things;
+}
+
+static void settings_set_what_they_say(void **state)
+{
+    char said[512];
+    char *argv[] = {"sstar test", "--on",         "--no-off",  "-t",          "a b",
+                    "--whole=-5", "--longer=512", "--size=2M", "file",        "--any=3G",
+                    "--real=.5",  "--color",      "green",     "--called=me", NULL};
+    (void)state;
+    struct things things = parse_things(14, argv, said, sizeof said);
+    assert_string_equal(said, "");
+    assert_true(things.on);
+    assert_false(things.off);
+    assert_string_equal(things.text, "a b");
+    assert_string_equal(things.file, "file");
+    assert_int_equal(things.whole, -5);
+    assert_int_equal(things.longer, 512);
+    assert_int_equal(things.size, 2 << 20);
+    assert_int_equal(things.any, 3ull << 30);
+    assert_true(things.real == 0.5);
+    assert_int_equal(things.color, GREEN);
+    assert_string_equal(things.called, "me");
+    assert_int_equal(things.checked, 1);
+}
+
+static void settings_refuse_the_rest(void **state)
+{
+    static const struct {
+        char *option;
+        const char *said;
+    } bad[] = {
+        {"--whole=6", "--whole takes a whole number from -5 to 5, not '6'"},
+        {"--whole=1K", "--whole takes a whole number from -5 to 5, not '1K'"},
+        {"--longer=0", "--longer takes a whole number from 1 to 1048576, not '0'"},
+        {"--size=63", "--size takes a whole number from 64 to 64M, not '63'"},
+        {"--size=4G", "--size takes a whole number from 64 to 64M, not '4G'"},
+        {"--any=-1", "--any takes a whole number, not '-1'"},
+        {"--real=0", "--real takes seconds from 0.001 to 1000000000, not '0'"},
+        {"--color=red", "--color takes green or blue, not 'red'"},
+        {"more", "'more' is too much; one file is taken"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char said[512], *argv[] = {"sstar test", "file", bad[i].option, NULL};
+        struct things things = parse_things(3, argv, said, sizeof said);
+        if (!strstr(said, bad[i].said))
+            fail_msg("%s: said '%s', not '%s'", bad[i].option, said, bad[i].said);
+        assert_int_equal(things.size, 7);
+        assert_int_equal(things.color, BLUE);
+        assert_string_equal(things.file, "file");
+    }
+    char said[512], *argv[] = {"sstar test", NULL};
+    parse_things(1, argv, said, sizeof said);
+    assert_non_null(strstr(said, "which file?"));
+}
+
+/* ---- the common options ------------------------------------------------------------------------
+ */
 
 static void parse(struct common_options *common, int argc, char **argv)
 {
-    static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-    static const struct argp parent = {.parser = parse_parent, .children = children};
-    assert_int_equal(argp_parse(&parent, argc, argv, ARGP_NO_EXIT, NULL, common), 0);
+    const struct command_line line = {.doc = "Nothing"};
+    assert_int_equal(command_line_parse(&line, common_settings, common, argc, argv, ARGP_NO_EXIT),
+                     0);
 }
 
 static void the_command_line_wins(void **state)
@@ -205,6 +319,8 @@ int main(void)
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(real_numbers),
         cmocka_unit_test(wires),
+        cmocka_unit_test(settings_set_what_they_say),
+        cmocka_unit_test(settings_refuse_the_rest),
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(a_bad_variable_is_wrong_usage),
         cmocka_unit_test(a_world_that_cannot_be),

@@ -11,7 +11,7 @@ for command in histogram indexgather; do
     expect 0 ' rank +2000 .* 0$' "$sstar" "$command" --ranks 3 -n 2000 --repeat 2
     expect 0 ' node +0 ' run -n 0 --strategy node
     expect 2 "--strategy takes none" run --strategy some
-    expect 2 "--table takes a whole number from 1" run -T 0
+    expect 2 "-T takes a whole number from 1" run -T 0
     expect 2 "is given with -n N" run 5
     if command -v jq >/dev/null; then
         counts "$work/$command.json" "[.${command}[] | .wrong] | add" 0

@@ -11,139 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_STRATEGY = 0x5000,
-    OPTION_MESSAGE_BYTES,
-    OPTION_MESSAGES,
-    OPTION_ROUTING,
-    OPTION_TOKEN_BYTES,
-    OPTION_EXPERTS,
-    OPTION_FLUSH_BYTES,
-    OPTION_MAX_AGE,
-    OPTION_FLUSH,
-    OPTION_HOPS,
-    OPTION_PER_LAYER,
-    OPTION_CHECK,
-    OPTION_NO_CHECK,
-    OPTION_REPEAT,
-    OPTION_MEMORY,
-    OPTION_PATTERN,
-    OPTION_RATE,
-    OPTION_POISSON,
-    OPTION_BURST,
-    OPTION_TRACE,
-    OPTION_LEDGER,
-    OPTION_SWEEP,
-};
 enum { MESSAGE_BYTES_MOST = 16 << 20 };
-
-static const struct argp_option options[] = {
-    {.name = "strategy",
-     .key = OPTION_STRATEGY,
-     .arg = "LIST",
-     .doc = "none, rank, node, mesh, adaptive, or several with commas, run in turn (all)"},
-    {.name = "message-bytes",
-     .key = OPTION_MESSAGE_BYTES,
-     .arg = "BYTES",
-     .doc = "Of a message (64)"},
-    {.name = "messages",
-     .key = OPTION_MESSAGES,
-     .arg = "N",
-     .doc = "Messages of each rank, to ranks by chance (10000)"},
-    {.name = "routing",
-     .key = OPTION_ROUTING,
-     .arg = "FILE",
-     .doc = "Messages of a mixture-of-experts routing instead, plain or gzip: lines "
-            "sequence,token,layer,expert,...; one message per token and expert"},
-    {.name = "token-bytes",
-     .key = OPTION_TOKEN_BYTES,
-     .arg = "BYTES",
-     .doc = "Of a message of a routing (64)"},
-    {.name = "experts",
-     .key = OPTION_EXPERTS,
-     .arg = "N",
-     .doc = "Experts of the routing (as its comments say, else the largest + 1)"},
-    {.name = "flush-bytes",
-     .key = OPTION_FLUSH_BYTES,
-     .arg = "BYTES",
-     .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
-    {.name = "flush",
-     .key = OPTION_FLUSH,
-     .arg = "RULE",
-     .doc = "bytes: when it is full; marginal: also when the wire is free and waiting would save "
-            "less than it takes (bytes)"},
-    {.name = "hops",
-     .key = OPTION_HOPS,
-     .arg = "N",
-     .doc = "Of mesh, 2 or 3 (2, in worlds of more than 256 ranks 3); adaptive then uses a mesh"},
-    {.name = "max-age-us",
-     .key = OPTION_MAX_AGE,
-     .arg = "US",
-     .doc = "A buffer is sent at this age of its first message (0: no bound)"},
-    {.name = "per-layer",
-     .key = OPTION_PER_LAYER,
-     .doc = "A barrier after each layer of a routing"},
-    {.name = "repeat",
-     .key = OPTION_REPEAT,
-     .arg = "N",
-     .doc = "Run each strategy N times, in turn, and show the median (1)"},
-    {.name = "memory",
-     .key = OPTION_MEMORY,
-     .arg = "RANKS",
-     .doc = "Start nothing: what a world of so many ranks, --ranks-per-node on each node, would "
-            "take for messages, as it is computed at open"},
-    {.name = "pattern",
-     .key = OPTION_PATTERN,
-     .arg = "NAME",
-     .doc = "Where messages by chance go: uniform; skewed, to rank r as often as 1/(r+1) says; "
-            "to-one; others, uniform but never to itself (uniform)"},
-    {.name = "rate",
-     .key = OPTION_RATE,
-     .arg = "R",
-     .doc = "Offered load: each rank pushes R messages a second, at even times (as fast as it "
-            "goes)"},
-    {.name = "poisson", .key = OPTION_POISSON, .doc = "The same at random times"},
-    {.name = "burst", .key = OPTION_BURST, .arg = "N", .doc = "The same, N at a time"},
-    {.name = "trace",
-     .key = OPTION_TRACE,
-     .arg = "FILE",
-     .doc = "Messages and their times from a file instead, plain or gzip: lines "
-            "time_us,source,destination,bytes"},
-    {.name = "sweep",
-     .key = OPTION_SWEEP,
-     .arg = "WHAT",
-     .doc = "bytes: thresholds from S*/32 to 16*S*; age: bounds from alpha/4 to 16*alpha; "
-            "strategy: all of them. tools/alltoall-plot draws the record"},
-    {.name = "ledger",
-     .key = OPTION_LEDGER,
-     .doc = "Print where messages, bytes and time went, and keep each link's part in the record"},
-    {.name = "check",
-     .key = OPTION_CHECK,
-     .doc = "Count lost, doubled and altered messages (default)"},
-    {.name = "no-check",
-     .key = OPTION_NO_CHECK,
-     .doc = "As fast as it goes: count what came and add it up"},
-    {0},
-};
 
 const char *const alltoall_sweep_names[SWEEPS] = {"nothing", "bytes", "age", "strategy"};
 
-/* Which of the names from `first` on. */
-static int choose_name(const char *option, const char *const *names, int first, int n,
-                       const char *text, struct argp_state *state)
+static void set_flush(void *arguments, const char *text, struct argp_state *state)
 {
-    char all[128] = "";
-    for (int i = first; i < n; i++) {
-        if (!strcmp(text, names[i]))
-            return i;
-        strcat(strcat(all, i > first ? ", " : ""), names[i]);
-    }
-    argp_error(state, "%s takes one of %s, not '%s'", option, all, text);
-    return first;
-}
-
-static void choose_rule(struct alltoall_arguments *a, const char *text, struct argp_state *state)
-{
+    struct alltoall_arguments *a = arguments;
     for (int f = 0; f < SSTAR_FLUSH_RULES; f++)
         if (!strcmp(text, sstar_flush_name((enum sstar_flush)f))) {
             a->flush = (enum sstar_flush)f;
@@ -151,6 +25,69 @@ static void choose_rule(struct alltoall_arguments *a, const char *text, struct a
         }
     argp_error(state, "--flush takes bytes or marginal, not '%s'", text);
 }
+
+#define A(MEMBER) SETS(struct alltoall_arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"strategy", "LIST",
+     "none, rank, node, mesh, adaptive, or several with commas, run in turn (all)",
+     TAKES_STRATEGIES(struct alltoall_arguments)},
+    {"message-bytes", "BYTES", "Of a message (64)", A(message_bytes),
+     FROM_TO(1, MESSAGE_BYTES_MOST)},
+    {"messages", "N", "Messages of each rank, to ranks by chance (10000)", A(messages),
+     FROM_TO(0, 100000000)},
+    {"routing", "FILE",
+     "Messages of a mixture-of-experts routing instead, plain or gzip: lines "
+     "sequence,token,layer,expert,...; one message per token and expert",
+     A(routing)},
+    {"token-bytes", "BYTES", "Of a message of a routing (64)", A(message_bytes),
+     FROM_TO(1, MESSAGE_BYTES_MOST)},
+    {"experts", "N", "Experts of the routing (as its comments say, else the largest + 1)",
+     A(experts), FROM_TO(1, ROUTING_MAX_EXPERTS)},
+    {"flush-bytes", "BYTES", "A buffer is sent by the message that makes it this long (4*S*)",
+     A(flush_bytes), FROM_TO(64, 64 << 20)},
+    {"flush", "RULE",
+     "bytes: when it is full; marginal: also when the wire is free and waiting would save "
+     "less than it takes (bytes)",
+     .call = set_flush},
+    {"hops", "N",
+     "Of mesh, 2 or 3 (2, in worlds of more than 256 ranks 3); adaptive then uses a mesh", A(hops),
+     FROM_TO(2, 3)},
+    {"max-age-us", "US", "A buffer is sent at this age of its first message (0: no bound)",
+     A(max_age_us), FROM_TO(0, 1e9), .what = "microseconds"},
+    {"per-layer", NULL, "A barrier after each layer of a routing", A(per_layer)},
+    {"repeat", "N", "Run each strategy N times, in turn, and show the median (1)", A(repeat),
+     FROM_TO(1, MOST_REPEATS)},
+    {"memory", "RANKS",
+     "Start nothing: what a world of so many ranks, --ranks-per-node on each node, would "
+     "take for messages, as it is computed at open",
+     A(memory_ranks), FROM_TO(1, UINT16_MAX)},
+    {"pattern", "NAME",
+     "Where messages by chance go: uniform; skewed, to rank r as often as 1/(r+1) says; "
+     "to-one; others, uniform but never to itself (uniform)",
+     CHOOSES(struct alltoall_arguments, pattern, alltoall_pattern_names, 0, PATTERNS)},
+    {"rate", "R",
+     "Offered load: each rank pushes R messages a second, at even times (as fast as it "
+     "goes)",
+     A(rate), FROM_TO(1e-3, 1e9), .what = "messages a second"},
+    {"poisson", NULL, "The same at random times", A(poisson)},
+    {"burst", "N", "The same, N at a time", A(burst), FROM_TO(1, 1000000)},
+    {"trace", "FILE",
+     "Messages and their times from a file instead, plain or gzip: lines "
+     "time_us,source,destination,bytes",
+     A(trace)},
+    {"sweep", "WHAT",
+     "bytes: thresholds from S*/32 to 16*S*; age: bounds from alpha/4 to 16*alpha; "
+     "strategy: all of them. tools/alltoall-plot draws the record",
+     CHOOSES(struct alltoall_arguments, sweep, alltoall_sweep_names, 1, SWEEPS)},
+    {"ledger", NULL,
+     "Print where messages, bytes and time went, and keep each link's part in the record",
+     A(ledger)},
+    {"check", NULL, "Count lost, doubled and altered messages (default)", A(check)},
+    {"no-check", NULL, "As fast as it goes: count what came and add it up",
+     CLEARS(struct alltoall_arguments, check)},
+    {0},
+};
 
 static void check_load(struct alltoall_arguments *a, struct argp_state *state)
 {
@@ -171,8 +108,9 @@ static void check_load(struct alltoall_arguments *a, struct argp_state *state)
             a->strategies[s] = true;
 }
 
-static void check_arguments(struct alltoall_arguments *a, struct argp_state *state)
+static void check_arguments(void *arguments, struct argp_state *state)
 {
+    struct alltoall_arguments *a = arguments;
     if (a->check && !a->trace && a->message_bytes < CHECK_BYTES_LEAST)
         argp_error(state,
                    "a message of %u bytes has no room for what the check needs, %d bytes; "
@@ -185,113 +123,19 @@ static void check_arguments(struct alltoall_arguments *a, struct argp_state *sta
     strategies_default(a->strategies);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct alltoall_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_STRATEGY:
-        option_strategies(arg, a->strategies, state);
-        return 0;
-    case OPTION_MESSAGE_BYTES:
-        a->message_bytes =
-            (uint32_t)option_size("--message-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
-        return 0;
-    case OPTION_TOKEN_BYTES:
-        a->message_bytes =
-            (uint32_t)option_size("--token-bytes", arg, 1, MESSAGE_BYTES_MOST, state);
-        return 0;
-    case OPTION_MESSAGES:
-        a->messages = option_size("--messages", arg, 0, 100000000, state);
-        return 0;
-    case OPTION_ROUTING:
-        a->routing = arg;
-        return 0;
-    case OPTION_EXPERTS:
-        a->experts = (uint32_t)option_size("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
-        return 0;
-    case OPTION_FLUSH_BYTES:
-        a->flush_bytes = (uint32_t)option_size("--flush-bytes", arg, 64, 64 << 20, state);
-        return 0;
-    case OPTION_MAX_AGE:
-        if (parse_real(arg, 0, 1e9, &a->max_age_us))
-            argp_error(state, "--max-age-us takes microseconds from 0 to 1e9, not '%s'", arg);
-        return 0;
-    case OPTION_FLUSH:
-        choose_rule(a, arg, state);
-        return 0;
-    case OPTION_HOPS:
-        a->hops = (uint32_t)option_size("--hops", arg, 2, 3, state);
-        return 0;
-    case OPTION_PER_LAYER:
-        a->per_layer = true;
-        return 0;
-    case OPTION_REPEAT:
-        a->repeat = (uint32_t)option_size("--repeat", arg, 1, MOST_REPEATS, state);
-        return 0;
-    case OPTION_MEMORY:
-        a->memory_ranks = (int)option_whole("--memory", arg, 1, UINT16_MAX, state);
-        return 0;
-    case OPTION_PATTERN:
-        a->pattern = (enum alltoall_pattern)choose_name("--pattern", alltoall_pattern_names, 0,
-                                                        PATTERNS, arg, state);
-        return 0;
-    case OPTION_RATE:
-        if (parse_real(arg, 1e-3, 1e9, &a->rate))
-            argp_error(state, "--rate takes messages a second from 0.001 to 1e9, not '%s'", arg);
-        return 0;
-    case OPTION_POISSON:
-        a->poisson = true;
-        return 0;
-    case OPTION_BURST:
-        a->burst = (uint32_t)option_whole("--burst", arg, 1, 1000000, state);
-        return 0;
-    case OPTION_TRACE:
-        a->trace = arg;
-        return 0;
-    case OPTION_SWEEP:
-        a->sweep = (enum alltoall_sweep)choose_name("--sweep", alltoall_sweep_names, 1, SWEEPS, arg,
-                                                    state);
-        return 0;
-    case OPTION_LEDGER:
-        a->ledger = true;
-        return 0;
-    case OPTION_CHECK:
-    case OPTION_NO_CHECK:
-        a->check = key == OPTION_CHECK;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is too much; a routing is given with --routing FILE", arg);
-        return 0;
-    case ARGP_KEY_END:
-        check_arguments(a, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc =
-        "Send small messages from every rank to every rank, each by itself (none), gathered per "
-        "destination rank (rank), gathered per node through a gateway rank (node), by way of other "
-        "ranks (mesh), or as each pair's traffic asks (adaptive).\v"
-        "Without a launcher it starts its own ranks (8, or --ranks; --ranks-per-node R makes "
-        "virtual "
-        "nodes). Time runs from a barrier until the slowest rank has all its messages. Shares are "
-        "of "
-        "messages and bytes that cross nodes: how many travelled in wire messages of at least S*, "
-        "or "
-        "S*rate. Age is that of a buffer's first message, from push to doorbell. predicted is what "
-        "the wire alone needs. Sequence q of a routing starts on rank q mod N; its experts are "
-        "placed in order over the ranks. Exit status 1 if a message was lost, doubled or altered.",
-};
+static const char doc[] =
+    "Send small messages from every rank to every rank, each by itself (none), gathered per "
+    "destination rank (rank), gathered per node through a gateway rank (node), by way of other "
+    "ranks (mesh), or as each pair's traffic asks (adaptive).\v"
+    "Without a launcher it starts its own ranks (8, or --ranks; --ranks-per-node R makes "
+    "virtual "
+    "nodes). Time runs from a barrier until the slowest rank has all its messages. Shares are "
+    "of "
+    "messages and bytes that cross nodes: how many travelled in wire messages of at least S*, "
+    "or "
+    "S*rate. Age is that of a buffer's first message, from push to doorbell. predicted is what "
+    "the wire alone needs. Sequence q of a routing starts on rank q mod N; its experts are "
+    "placed in order over the ranks. Exit status 1 if a message was lost, doubled or altered.";
 
 static int by_seconds(const void *a, const void *b)
 {
@@ -414,7 +258,13 @@ static int alltoall_main(int argc, char **argv)
     struct alltoall_arguments a = {
         .message_bytes = 64, .messages = 10000, .repeat = 1, .check = true};
     static const struct measurement measurement = {
-        .argp = &argp, .default_ranks = 8, .prepare = prepare, .run = run};
+        .line = {.settings = settings,
+                 .doc = doc,
+                 .too_much = "a routing is given with --routing FILE",
+                 .check = check_arguments},
+        .default_ranks = 8,
+        .prepare = prepare,
+        .run = run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

@@ -3,67 +3,13 @@
  * columns, with the price of the schedule beside the time.
  */
 #include "tools/collective.h"
-
+#include "tools/strategies.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_ALGORITHM = 0x4000,
-    OPTION_SLICE,
-    OPTION_ROOT,
-    OPTION_EXPLAIN,
-    OPTION_OVERLAP,
-    OPTION_PROGRESS_THREAD,
-    OPTION_WIRE_TYPE,
-    MOST_ITERATIONS = 1000000
-};
-static const uint64_t most_bytes = (uint64_t)1 << 40;
-
-static const struct argp_option options[] = {
-    {.name = "minbytes", .key = 'b', .arg = "BYTES", .doc = "Least size (8)"},
-    {.name = "maxbytes", .key = 'e', .arg = "BYTES", .doc = "Largest size (1M)"},
-    {.name = "stepfactor", .key = 'f', .arg = "N", .doc = "From size to size times N (4)"},
-    {.name = "stepbytes", .key = 'i', .arg = "BYTES", .doc = "From size to size plus BYTES"},
-    {.name = "iters", .key = 'n', .arg = "N", .doc = "Iterations; the median counts (20)"},
-    {.name = "warmup_iters", .key = 'w', .arg = "N", .doc = "Iterations before (5)"},
-    {.name = "check", .key = 'c', .arg = "0|1", .doc = "Check the results of each size (1)"},
-    {.name = "op", .key = 'o', .arg = "LIST", .doc = "sum, prod, min, max, avg or all (sum)"},
-    {.name = "datatype",
-     .key = 'd',
-     .arg = "LIST",
-     .doc = "float, double, half, bfloat16, fp8_e4m3, fp8_e5m2, int8, int16, int32, int64, uint8, "
-            "uint32, uint64 or all (float)"},
-    {.name = "algorithm",
-     .key = OPTION_ALGORITHM,
-     .arg = "LIST",
-     .doc = "ring, doubling, halving, circulant, tree, hierarchical (hierarchical-ring and so on), "
-            "auto or all, one after the other (auto)"},
-    {.name = "slice",
-     .key = OPTION_SLICE,
-     .arg = "BYTES",
-     .doc = "Largest piece that is sent as one message (chosen)"},
-    {.name = "root",
-     .key = OPTION_ROOT,
-     .arg = "RANK",
-     .doc = "From or to which rank, for broadcast and reduce (0)"},
-    {.name = "explain",
-     .key = OPTION_EXPLAIN,
-     .doc = "All algorithms: price, what it is made of, and time; from where on auto takes which"},
-    {.name = "wire-type",
-     .key = OPTION_WIRE_TYPE,
-     .arg = "TYPE",
-     .doc = "What float is shortened to where it crosses nodes: half, bfloat16, fp8_e4m3, fp8_e5m2 "
-            "(float: not at all)"},
-    {.name = "overlap",
-     .key = OPTION_OVERLAP,
-     .arg = "MS",
-     .doc = "Start the operation, do MS of arithmetic, wait for it: how much of it is hidden"},
-    {.name = "progress-thread",
-     .key = OPTION_PROGRESS_THREAD,
-     .doc = "A thread of the library moves on what was started"},
-    {0},
-};
+enum { MOST_ITERATIONS = 1000000 };
+#define MOST_BYTES ((uint64_t)1 << 40)
 
 /* ---- arguments ----------------------------------------------------------------------------------
  */
@@ -122,15 +68,6 @@ static void choose(const struct names *names, const char *text, bool *chosen,
     }
 }
 
-static uint64_t size(const char *option, const char *text, uint64_t low, struct argp_state *state)
-{
-    uint64_t bytes = low;
-    if (parse_size(text, &bytes) || bytes < low || bytes > most_bytes)
-        argp_error(state, "%s takes a size from %llu to 1024G, not '%s'", option,
-                   (unsigned long long)low, text);
-    return bytes;
-}
-
 /* What the operation does not know goes from a list, or is refused if nothing else was asked for.
  */
 static void check_algorithms(struct collective_arguments *a, struct argp_state *state)
@@ -149,8 +86,9 @@ static void check_algorithms(struct collective_arguments *a, struct argp_state *
                    algorithm_name(refused));
 }
 
-static void check_arguments(struct collective_arguments *a, struct argp_state *state)
+static void check_arguments(void *arguments, struct argp_state *state)
 {
+    struct collective_arguments *a = arguments;
     if (a->end_bytes < a->begin_bytes)
         argp_error(state, "-e %llu is less than -b %llu", (unsigned long long)a->end_bytes,
                    (unsigned long long)a->begin_bytes);
@@ -159,89 +97,89 @@ static void check_arguments(struct collective_arguments *a, struct argp_state *s
     check_algorithms(a, state);
 }
 
-static enum sstar_type wire_type(const char *text, struct argp_state *state)
+static void set_factor(void *arguments, const char *text, struct argp_state *state)
 {
-    static const enum sstar_type types[] = {SSTAR_FLOAT32, SSTAR_FLOAT16, SSTAR_BFLOAT16,
-                                            SSTAR_FLOAT8_E4M3, SSTAR_FLOAT8_E5M2};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(text, sstar_type_name(types[i])) == 0)
-            return types[i];
-    argp_error(state, "--wire-type takes float, half, bfloat16, fp8_e4m3 or fp8_e5m2, not '%s'",
-               text);
-    return SSTAR_FLOAT32;
+    struct collective_arguments *a = arguments;
+    a->factor = (uint32_t)option_whole("-f", text, 2, 1 << 20, state);
+    a->step_bytes = 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void set_check(void *arguments, const char *text, struct argp_state *state)
 {
-    struct collective_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case 'b':
-        a->begin_bytes = size("-b", arg, 0, state);
-        return 0;
-    case 'e':
-        a->end_bytes = size("-e", arg, 0, state);
-        return 0;
-    case 'f':
-        a->factor = (uint32_t)option_whole("-f", arg, 2, 1 << 20, state);
-        a->step_bytes = 0;
-        return 0;
-    case 'i':
-        a->step_bytes = size("-i", arg, 1, state);
-        return 0;
-    case 'n':
-        a->iterations = (uint32_t)option_whole("-n", arg, 1, MOST_ITERATIONS, state);
-        return 0;
-    case 'w':
-        a->warmup = (uint32_t)option_whole("-w", arg, 0, MOST_ITERATIONS, state);
-        return 0;
-    case 'c':
-        a->check = (uint32_t)option_whole("-c", arg, 0, 1, state);
-        return 0;
-    case 'o':
-        choose(&(struct names){"-o", op_name, SSTAR_OPS, 0}, arg, a->ops, state);
-        return 0;
-    case 'd':
-        choose(&(struct names){"-d", type_name, SSTAR_TYPES, 0}, arg, a->types, state);
-        return 0;
-    case OPTION_ALGORITHM:
-        choose(&(struct names){"--algorithm", algorithm_name, SSTAR_ALGORITHMS, SSTAR_RING}, arg,
-               a->algorithms, state);
-        return 0;
-    case OPTION_SLICE:
-        a->slice_bytes = (uint32_t)size("--slice", arg, 8, state);
-        if (a->slice_bytes > 64 << 20)
-            argp_error(state, "--slice takes a size from 8 to 64M, not '%s'", arg);
-        return 0;
-    case OPTION_ROOT:
-        a->root = (int)(uint32_t)option_whole("--root", arg, 0, MAX_RANKS - 1, state);
-        return 0;
-    case OPTION_EXPLAIN:
-        a->explain = true;
-        for (int i = SSTAR_AUTO; i < SSTAR_ALGORITHMS; i++)
-            a->algorithms[i] = i != SSTAR_HIERARCHICAL;
-        return 0;
-    case OPTION_WIRE_TYPE:
-        a->wire_type = wire_type(arg, state);
-        return 0;
-    case OPTION_OVERLAP:
-        if (parse_real(arg, 0.001, 1e5, &a->overlap_ms))
-            argp_error(state, "--overlap takes ms from 0.001 to 100000, not '%s'", arg);
-        return 0;
-    case OPTION_PROGRESS_THREAD:
-        a->progress_thread = true;
-        return 0;
-    case ARGP_KEY_END:
-        check_arguments(a, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    ((struct collective_arguments *)arguments)->check = option_whole("-c", text, 0, 1, state);
 }
 
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
+static void set_ops(void *arguments, const char *text, struct argp_state *state)
+{
+    struct collective_arguments *a = arguments;
+    choose(&(struct names){"-o", op_name, SSTAR_OPS, 0}, text, a->ops, state);
+}
+
+static void set_types(void *arguments, const char *text, struct argp_state *state)
+{
+    struct collective_arguments *a = arguments;
+    choose(&(struct names){"-d", type_name, SSTAR_TYPES, 0}, text, a->types, state);
+}
+
+static void set_algorithms(void *arguments, const char *text, struct argp_state *state)
+{
+    struct collective_arguments *a = arguments;
+    choose(&(struct names){"--algorithm", algorithm_name, SSTAR_ALGORITHMS, SSTAR_RING}, text,
+           a->algorithms, state);
+}
+
+static void set_explain(void *arguments, const char *text, struct argp_state *state)
+{
+    struct collective_arguments *a = arguments;
+    (void)text, (void)state;
+    a->explain = true;
+    for (int i = SSTAR_AUTO; i < SSTAR_ALGORITHMS; i++)
+        a->algorithms[i] = i != SSTAR_HIERARCHICAL;
+}
+
+#define A(MEMBER) SETS(struct collective_arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"minbytes", "BYTES", "Least size (8)", .letter = 'b', A(begin_bytes), FROM_TO(0, MOST_BYTES),
+     .what = "a size"},
+    {"maxbytes", "BYTES", "Largest size (1M)", .letter = 'e', A(end_bytes), FROM_TO(0, MOST_BYTES),
+     .what = "a size"},
+    {"stepfactor", "N", "From size to size times N (4)", .letter = 'f', .call = set_factor},
+    {"stepbytes", "BYTES", "From size to size plus BYTES", .letter = 'i', A(step_bytes),
+     FROM_TO(1, MOST_BYTES), .what = "a size"},
+    {"iters", "N", "Iterations; the median counts (20)", .letter = 'n', A(iterations),
+     FROM_TO(1, MOST_ITERATIONS)},
+    {"warmup_iters", "N", "Iterations before (5)", .letter = 'w', A(warmup),
+     FROM_TO(0, MOST_ITERATIONS)},
+    {"check", "0|1", "Check the results of each size (1)", .letter = 'c', .call = set_check},
+    {"op", "LIST", "sum, prod, min, max, avg or all (sum)", .letter = 'o', .call = set_ops},
+    {"datatype", "LIST",
+     "float, double, half, bfloat16, fp8_e4m3, fp8_e5m2, int8, int16, int32, int64, uint8, "
+     "uint32, uint64 or all (float)",
+     .letter = 'd', .call = set_types},
+    {"algorithm", "LIST",
+     "ring, doubling, halving, circulant, tree, hierarchical (hierarchical-ring and so on), "
+     "auto or all, one after the other (auto)",
+     .call = set_algorithms},
+    {"slice", "BYTES", "Largest piece that is sent as one message (chosen)", A(slice_bytes),
+     FROM_TO(8, 64 << 20), .what = "a size"},
+    {"root", "RANK", "From or to which rank, for broadcast and reduce (0)", A(root),
+     FROM_TO(0, MAX_RANKS - 1)},
+    {"explain", NULL,
+     "All algorithms: price, what it is made of, and time; from where on auto takes which",
+     .call = set_explain},
+    {"wire-type", "TYPE",
+     "What float is shortened to where it crosses nodes: half, bfloat16, fp8_e4m3, fp8_e5m2 "
+     "(float: not at all)",
+     TAKES_FLOAT_TYPE(struct collective_arguments, wire_type)},
+    {"overlap", "MS",
+     "Start the operation, do MS of arithmetic, wait for it: how much of it is hidden",
+     A(overlap_ms), FROM_TO(0.001, 1e5), .what = "ms"},
+    {"progress-thread", NULL, "A thread of the library moves on what was started",
+     A(progress_thread)},
+    {0},
+};
+
 static const char doc[] =
     "Time the operation over sizes, out of place and in place, as nccl-tests shows it.\v"
     "Without a launcher it starts its own ranks (2, or --ranks). Each size is checked on every "
@@ -254,8 +192,6 @@ static const char doc[] =
     "what the ranks add, measured beforehand too: the overhead o for each message (waiting for a "
     "core included), the time gamma for each byte, and that of a node's steps through memory. "
     "Exit status 1 if a value is wrong.";
-static const struct argp argp = {
-    .options = options, .parser = parse_option, .children = children, .doc = doc};
 
 static int collective_main(enum sstar_operation operation, int argc, char **argv)
 {
@@ -270,7 +206,9 @@ static int collective_main(enum sstar_operation operation, int argc, char **argv
                                      .ops = {[SSTAR_SUM] = true},
                                      .algorithms = {[SSTAR_AUTO] = true}};
     static const struct measurement measurement = {
-        .argp = &argp, .default_ranks = 2, .run = collective_run};
+        .line = {.settings = settings, .doc = doc, .check = check_arguments},
+        .default_ranks = 2,
+        .run = collective_run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

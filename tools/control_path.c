@@ -9,18 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_PATH = 0x2000,
-    OPTION_POST,
-    OPTION_BATCH,
-    OPTION_INLINE,
-    OPTION_SIGNAL,
-    OPTION_QPS,
-    OPTION_CALLERS,
-    OPTION_SECONDS,
-    OPTION_BUDGET,
-    OPTION_BETA,
-};
 enum { MOST = 16, MOST_BYTES = 1 << 24, INLINE_UNASKED = 16 };
 
 struct list {
@@ -34,144 +22,86 @@ struct arguments {
     double seconds;
 };
 
-static const struct argp_option options[] = {
-    {.name = "path", .key = OPTION_PATH, .arg = "LIST", .doc = "direct, proxy (both)"},
-    {.name = "post",
-     .key = OPTION_POST,
-     .arg = "LIST",
-     .doc = "How to post: wr (ibv_wr_*), chain (one ibv_post_send for a batch), each (one for each "
-            "message) (all)"},
-    {.name = "batch",
-     .key = OPTION_BATCH,
-     .arg = "LIST",
-     .doc = "Messages per doorbell, 1 to 64 (1,32)"},
-    {.name = "inline", .key = OPTION_INLINE, .arg = "LIST", .doc = "yes, no (yes)"},
-    {.name = "signal",
-     .key = OPTION_SIGNAL,
-     .arg = "LIST",
-     .doc = "A completion for every N messages, 1 to 64 (1,64)"},
-    {.name = "qps", .key = OPTION_QPS, .arg = "LIST", .doc = "Queue pairs, 1 to 16 (1)"},
-    {.name = "callers",
-     .key = OPTION_CALLERS,
-     .arg = "LIST",
-     .doc = "Calling threads, 1 to 16 (1)"},
-    {.name = "size", .key = 's', .arg = "LIST", .doc = "Bytes of a message (8)"},
-    {.name = "seconds",
-     .key = OPTION_SECONDS,
-     .arg = "S",
-     .doc = "Time for each measurement (0.1)"},
-    {.name = "budget",
-     .key = OPTION_BUDGET,
-     .arg = "LIST",
-     .doc = "For messages of these sizes: what alpha may be for 50, 80, 90 % efficiency"},
-    {.name = "beta",
-     .key = OPTION_BETA,
-     .arg = "LIST",
-     .doc = "GB/s to reckon the budget for (what is measured)"},
-    {0},
-};
-
 /* ---- arguments ------------------------------------------------------------------------------ */
 
-/* `names`, separated by commas: a value is a name's place. NULL: numbers from 1 to `most`. */
-static void read_list(struct list *list, const char *option, const char *text, const char *names,
-                      double most, struct argp_state *state)
+/* One value of a list: a name's place, a size up to `high`, or, where that is 0, any number. */
+static bool read_value(const struct setting *s, const char *word, double *value)
 {
-    char copy[256], *rest = copy, *word;
+    uint64_t size;
+    for (int i = 0; s->names && s->names[i]; i++)
+        if (strcmp(s->names[i], word) == 0) {
+            *value = i;
+            return true;
+        }
+    if (s->names)
+        return false;
+    if (s->high == 0)
+        return parse_real(word, 1e-3, 1e6, value) == 0;
+    if (parse_size(word, &size) || size < 1 || (double)size > s->high)
+        return false;
+    *value = (double)size;
+    return true;
+}
+
+static void take_list(const struct setting *s, void *member, const char *text,
+                      struct argp_state *state)
+{
+    struct list *list = member;
+    char copy[256], takes[128], *rest = copy, *word;
     bool right = strlen(text) < sizeof(copy);
     list->n = 0;
     snprintf(copy, sizeof(copy), "%s", text);
-    while (right && (word = strsep(&rest, ","))) {
-        uint64_t size = 0;
-        double value = -1;
-        const char *name = names;
-        for (int i = 0; name && *name && value < 0; i++, name += strcspn(name, ",") + 1) {
-            if (strcspn(name, ",") == strlen(word) && strncmp(name, word, strlen(word)) == 0)
-                value = i;
-            if (!name[strcspn(name, ",")])
-                break;
-        }
-        if (!names && most == 0)
-            right = parse_real(word, 1e-3, 1e6, &value) == 0;
-        else if (!names && parse_size(word, &size) == 0 && size >= 1 && (double)size <= most)
-            value = (double)size;
-        right = right && value >= 0 && list->n < MOST;
-        if (right)
-            list->value[list->n++] = value;
-    }
+    while (right && (word = strsep(&rest, ",")))
+        right = list->n < MOST && read_value(s, word, &list->value[list->n++]);
     if (right)
         return;
-    if (names)
-        argp_error(state, "%s takes some of %s, separated by commas, not '%s'", option, names,
-                   text);
+    if (s->names)
+        snprintf(takes, sizeof(takes), "some of %s, %s%s%s, separated by commas", s->names[0],
+                 s->names[1], s->names[2] ? ", " : "", s->names[2] ? s->names[2] : "");
     else
-        argp_error(state, "%s takes up to %d numbers%s%.0f, separated by commas, not '%s'", option,
-                   MOST, most ? " from 1 to " : " above ", most, text);
+        snprintf(takes, sizeof(takes), "up to %d numbers%s%.0f, separated by commas", MOST,
+                 s->high > 0 ? " from 1 to " : " above ", s->high);
+    setting_refuse(s, takes, text, state);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_PATH:
-        read_list(&a->paths, "--path", arg, "direct,proxy", 0, state);
-        return 0;
-    case OPTION_POST:
-        read_list(&a->posts, "--post", arg, "wr,chain,each", 0, state);
-        return 0;
-    case OPTION_INLINE:
-        read_list(&a->in_line, "--inline", arg, "no,yes", 0, state);
-        return 0;
-    case OPTION_BATCH:
-        read_list(&a->batches, "--batch", arg, NULL, SSTAR_POST_MOST, state);
-        return 0;
-    case OPTION_SIGNAL:
-        read_list(&a->signals, "--signal", arg, NULL, SSTAR_POST_MOST, state);
-        return 0;
-    case OPTION_QPS:
-        read_list(&a->qps, "--qps", arg, NULL, PATH_MOST_QPS, state);
-        return 0;
-    case OPTION_CALLERS:
-        read_list(&a->callers, "--callers", arg, NULL, PATH_MOST_CALLERS, state);
-        return 0;
-    case 's':
-        read_list(&a->sizes, "--size", arg, NULL, MOST_BYTES, state);
-        return 0;
-    case OPTION_BUDGET:
-        read_list(&a->budgets, "--budget", arg, NULL, 1u << 30, state);
-        return 0;
-    case OPTION_BETA:
-        read_list(&a->betas, "--beta", arg, NULL, 0, state);
-        return 0;
-    case OPTION_SECONDS:
-        if (parse_real(arg, 0.001, 10, &a->seconds))
-            argp_error(state, "--seconds takes a number from 0.001 to 10, not '%s'", arg);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const char *const paths[] = {"direct", "proxy", NULL};
+static const char *const posts[] = {"wr", "chain", "each", NULL};
+static const char *const no_yes[] = {"no", "yes", NULL};
 
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc =
-        "What the control path of a message costs, directly and by a proxy, stage by stage.\v"
-        "Two ranks on two nodes; rank 0 puts into the memory of rank 1, which is passive. Lone "
-        "messages are stamped, one in 64, and their stages summed; streams are timed as they are, "
-        "for every combination of the lists. A direct caller has queue pairs and a completion "
-        "queue of its own, so what has fewer queue pairs than callers, or no whole number of them "
-        "for each, is left out there; a proxy serves any number of callers with any number of "
-        "queue pairs."};
+#define LIST(MEMBER) .take = take_list, .offset = offsetof(struct arguments, MEMBER)
+#define A(MEMBER)    SETS(struct arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"path", "LIST", "direct, proxy (both)", LIST(paths), .names = paths},
+    {"post", "LIST",
+     "How to post: wr (ibv_wr_*), chain (one ibv_post_send for a batch), each (one for each "
+     "message) (all)",
+     LIST(posts), .names = posts},
+    {"batch", "LIST", "Messages per doorbell, 1 to 64 (1,32)", LIST(batches),
+     .high = SSTAR_POST_MOST},
+    {"inline", "LIST", "yes, no (yes)", LIST(in_line), .names = no_yes},
+    {"signal", "LIST", "A completion for every N messages, 1 to 64 (1,64)", LIST(signals),
+     .high = SSTAR_POST_MOST},
+    {"qps", "LIST", "Queue pairs, 1 to 16 (1)", LIST(qps), .high = PATH_MOST_QPS},
+    {"callers", "LIST", "Calling threads, 1 to 16 (1)", LIST(callers), .high = PATH_MOST_CALLERS},
+    {"size", "LIST", "Bytes of a message (8)", .letter = 's', LIST(sizes), .high = MOST_BYTES},
+    {"seconds", "S", "Time for each measurement (0.1)", A(seconds), FROM_TO(0.001, 10)},
+    {"budget", "LIST", "For messages of these sizes: what alpha may be for 50, 80, 90 % efficiency",
+     LIST(budgets), .high = 1u << 30},
+    {"beta", "LIST", "GB/s to reckon the budget for (what is measured)", LIST(betas)},
+    {0},
+};
+
+static const char doc[] =
+    "What the control path of a message costs, directly and by a proxy, stage by stage.\v"
+    "Two ranks on two nodes; rank 0 puts into the memory of rank 1, which is passive. Lone "
+    "messages are stamped, one in 64, and their stages summed; streams are timed as they are, "
+    "for every combination of the lists. A direct caller has queue pairs and a completion "
+    "queue of its own, so what has fewer queue pairs than callers, or no whole number of them "
+    "for each, is left out there; a proxy serves any number of callers with any number of "
+    "queue pairs.";
 
 /* ---- what is measured ----------------------------------------------------------------------- */
-
-static const char *const posts[] = {"wr", "chain", "each"};
 
 static const struct column rate_columns[] = {
     {"path", "path", "%s", 6},
@@ -461,15 +391,6 @@ static int control_path_run(struct sstar_world *world, void *arguments, int *sta
     return err;
 }
 
-static int prepare(void *arguments, int *default_ranks)
-{
-    struct arguments *a = arguments;
-    *default_ranks = 2;
-    if (!a->common.ranks_per_node)
-        a->common.ranks_per_node = 1;
-    return 0;
-}
-
 static int control_path_main(int argc, char **argv)
 {
     struct arguments a = {.paths = {{0, 1}, 2},
@@ -481,7 +402,10 @@ static int control_path_main(int argc, char **argv)
                           .callers = {{1}, 1},
                           .sizes = {{8}, 1},
                           .seconds = 0.1};
-    static const struct measurement measurement = {&argp, 2, prepare, control_path_run};
+    static const struct measurement measurement = {.line = {.settings = settings, .doc = doc},
+                                                   .default_ranks = 2,
+                                                   .across_nodes = true,
+                                                   .run = control_path_run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

@@ -3,20 +3,12 @@
 #include "tools/decode.h"
 #include "tools/record.h"
 #include "tools/tool.h"
+#include "transport/world.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_BATCH = 0x2000,
-    OPTION_WIDTH,
-    OPTION_LAYERS,
-    OPTION_PER_LAYER,
-    OPTION_TOKENS,
-    OPTION_FACTORS,
-    OPTION_SCALE,
-};
 enum { MOST_CASES = OPTION_REALS_MOST, MOST = 1 << 20, BYTES_PER_NUMBER = 2 };
 
 struct arguments {
@@ -27,42 +19,21 @@ struct arguments {
     double time_scale, size_scale; /* what is measured stands for times / and sizes * these */
 };
 
-static const struct argp_option options[] = {
-    {.name = "batch",
-     .key = OPTION_BATCH,
-     .arg = "LIST",
-     .doc = "Sequences decoded together, at most 16 numbers separated by commas (1,16)"},
-    {.name = "hidden",
-     .key = OPTION_WIDTH,
-     .arg = "N",
-     .doc = "Numbers of a token's state (8192), two bytes each"},
-    {.name = "layers", .key = OPTION_LAYERS, .arg = "N", .doc = "Layers of the model (32)"},
-    {.name = "per-layer", .key = OPTION_PER_LAYER, .arg = "N", .doc = "AllReduces of a layer (2)"},
-    {.name = "tokens", .key = OPTION_TOKENS, .arg = "N", .doc = "Tokens timed of each kind (9)"},
-    {.name = "factors",
-     .key = OPTION_FACTORS,
-     .arg = "LIST",
-     .doc = "By how much to raise beta (1,2,4); measured if --wire imposes it, else predicted"},
-    {.name = "scale",
-     .key = OPTION_SCALE,
-     .arg = "TIMES,SIZES",
-     .doc = "What runs here is so many times slower and smaller than what it stands for (1,1)"},
-    {0},
-};
-
 /* ---- arguments
  * ------------------------------------------------------------------------------------ */
 
-static void set_batches(struct arguments *a, const char *text, struct argp_state *state)
+static void set_batches(void *arguments, const char *text, struct argp_state *state)
 {
+    struct arguments *a = arguments;
     double values[MOST_CASES];
     a->n_batches = option_reals("--batch", text, 1, MOST, values, state);
     for (int i = 0; i < a->n_batches; i++)
         a->batches[i] = (long)values[i];
 }
 
-static void set_scale(struct arguments *a, const char *text, struct argp_state *state)
+static void set_scale(void *arguments, const char *text, struct argp_state *state)
 {
+    struct arguments *a = arguments;
     double values[MOST_CASES];
     if (option_reals("--scale", text, 1, MOST, values, state) != 2)
         argp_error(state, "--scale takes two numbers, TIMES,SIZES as in 10,100, not '%s'", text);
@@ -70,55 +41,41 @@ static void set_scale(struct arguments *a, const char *text, struct argp_state *
     a->size_scale = values[1];
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void set_factors(void *arguments, const char *text, struct argp_state *state)
 {
-    struct arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_BATCH:
-        set_batches(a, arg, state);
-        return 0;
-    case OPTION_WIDTH:
-        a->hidden = option_whole("--hidden", arg, 1, MOST, state);
-        return 0;
-    case OPTION_LAYERS:
-        a->layers = option_whole("--layers", arg, 1, MOST, state);
-        return 0;
-    case OPTION_PER_LAYER:
-        a->per_layer = option_whole("--per-layer", arg, 1, MOST, state);
-        return 0;
-    case OPTION_TOKENS:
-        a->tokens = option_whole("--tokens", arg, 1, MOST, state);
-        return 0;
-    case OPTION_FACTORS:
-        a->n_factors = option_reals("--factors", arg, 1, MOST, a->factors, state);
-        return 0;
-    case OPTION_SCALE:
-        set_scale(a, arg, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    struct arguments *a = arguments;
+    a->n_factors = option_reals("--factors", text, 1, MOST, a->factors, state);
 }
 
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc =
-        "Time per token of tensor-parallel decoding across nodes: --layers times --per-layer "
-        "AllReduces of batch x hidden x 2 bytes (bfloat16), one after the other, while beta is "
-        "raised.\v"
-        "Without a launcher it starts its own two ranks as two nodes. With --wire each beta is "
-        "imposed and measured; on a real wire beta is what it is, and the other rows are the "
-        "model's. predicted is the price of the schedule on the wire; its alpha part is the same "
-        "price that is not due to bandwidth, its beta part the rest. With --scale 10,100 a wire of "
-        "100 us and 0.025 GB/s stands for one of 10 us and 25 GB/s: the times shown are those "
-        "measured, and beside them stands what they stand for.",
+#define A(MEMBER) SETS(struct arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"batch", "LIST", "Sequences decoded together, at most 16 numbers separated by commas (1,16)",
+     .call = set_batches},
+    {"hidden", "N", "Numbers of a token's state (8192), two bytes each", A(hidden),
+     FROM_TO(1, MOST)},
+    {"layers", "N", "Layers of the model (32)", A(layers), FROM_TO(1, MOST)},
+    {"per-layer", "N", "AllReduces of a layer (2)", A(per_layer), FROM_TO(1, MOST)},
+    {"tokens", "N", "Tokens timed of each kind (9)", A(tokens), FROM_TO(1, MOST)},
+    {"factors", "LIST",
+     "By how much to raise beta (1,2,4); measured if --wire imposes it, else predicted",
+     .call = set_factors},
+    {"scale", "TIMES,SIZES",
+     "What runs here is so many times slower and smaller than what it stands for (1,1)",
+     .call = set_scale},
+    {0},
 };
+
+static const char doc[] =
+    "Time per token of tensor-parallel decoding across nodes: --layers times --per-layer "
+    "AllReduces of batch x hidden x 2 bytes (bfloat16), one after the other, while beta is "
+    "raised.\v"
+    "Without a launcher it starts its own two ranks as two nodes. With --wire each beta is "
+    "imposed and measured; on a real wire beta is what it is, and the other rows are the "
+    "model's. predicted is the price of the schedule on the wire; its alpha part is the same "
+    "price that is not due to bandwidth, its beta part the rest. With --scale 10,100 a wire of "
+    "100 us and 0.025 GB/s stands for one of 10 us and 25 GB/s: the times shown are those "
+    "measured, and beside them stands what they stand for.";
 
 /* ---- one wire
  * ------------------------------------------------------------------------------------- */
@@ -202,7 +159,8 @@ static int run_batches(struct run *run, bool measured)
     return err;
 }
 
-static int open_plan(struct run *run)
+/* On a wire that is imposed beta is so many times what was asked for. */
+static int open_plan(struct run *run, double factor)
 {
     const struct sstar_wire *wire = &run->arguments->common.config.wire;
     struct sstar_device_info device;
@@ -210,8 +168,9 @@ static int open_plan(struct run *run)
     if (!err)
         err = sstar_device_info(run->world, &device);
     if (!err && wire->beta_gbps > 0)
-        run->cost = (struct sstar_cost){
-            .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
+        run->cost = (struct sstar_cost){.alpha_us = wire->alpha_us,
+                                        .gap_us = wire->gap_us,
+                                        .beta_gbps = wire->beta_gbps * factor};
     else if (!err)
         err = sstar_measure_cost(run->world, &run->cost);
     if (!err)
@@ -233,7 +192,7 @@ static void close_plan(struct run *run)
 static int on_real_wire(struct run *run)
 {
     const struct arguments *a = run->arguments;
-    int err = open_plan(run);
+    int err = open_plan(run, 1);
     double beta = run->cost.beta_gbps;
     for (int i = 0; i < a->n_factors && !err; i++) {
         run->cost.beta_gbps = beta * a->factors[i];
@@ -243,28 +202,40 @@ static int on_real_wire(struct run *run)
     return err;
 }
 
-/* A wire is imposed when a world opens: so a world for each. */
-static int on_imposed_wires(struct run *run, struct arguments *a)
+/* A wire is imposed when a world opens: so one beside ours for each beta but that which it has. */
+static int open_beside(struct run *run, double factor)
 {
-    double beta = a->common.config.wire.beta_gbps;
+    struct sstar_world *ours = run->world;
+    struct sstar_config config = run->arguments->common.config;
+    char error[512];
+    config.wire.beta_gbps *= factor;
+    snprintf(config.token + strlen(config.token), sizeof config.token - strlen(config.token), "d");
+    int err = sstar_world_open(&run->world, &config, error, sizeof error);
+    if (!err)
+        return 0;
+    run->world = ours;
+    return world_fail(ours, err, "a wire of %g GB/s: %s", config.wire.beta_gbps, error);
+}
+
+static int on_imposed_wires(struct run *run)
+{
+    const struct arguments *a = run->arguments;
+    struct sstar_world *ours = run->world;
     int err = 0;
     for (int i = 0; i < a->n_factors && !err; i++) {
-        char error[512];
-        a->common.config.wire.beta_gbps = beta * a->factors[i];
-        if (i || a->factors[i] != 1) {
-            sstar_world_close(run->world);
-            run->world = NULL;
-            if (sstar_world_open(&run->world, &a->common.config, error, sizeof error)) {
-                fprintf(stderr, "sstar decode: %s\n", error);
-                return -EIO;
-            }
-        }
-        err = open_plan(run);
+        if (a->factors[i] != 1 && (err = open_beside(run, a->factors[i])))
+            break;
+        err = open_plan(run, a->factors[i]);
         if (!err)
             err = run_batches(run, true);
         close_plan(run);
+        if (run->world == ours)
+            continue;
+        if (err)
+            world_fail(ours, err, "%s", sstar_last_error(run->world));
+        sstar_world_close(run->world);
+        run->world = ours;
     }
-    a->common.config.wire.beta_gbps = beta;
     return err;
 }
 
@@ -292,6 +263,22 @@ static int write_record(const struct run *run)
     return status;
 }
 
+static int decode_run(struct sstar_world *world, void *arguments, int *status)
+{
+    const struct arguments *a = arguments;
+    struct run run = {.arguments = a, .world = world};
+    run.rows = sstar_rank(world) == 0 ? json_array() : NULL;
+    if (run.rows)
+        print_head(&run);
+    int err = a->common.config.wire.beta_gbps > 0 ? on_imposed_wires(&run) : on_real_wire(&run);
+    if (!err && run.rows) {
+        decode_advise(run.rows);
+        *status = write_record(&run);
+    }
+    json_decref(run.rows);
+    return err;
+}
+
 static int decode_main(int argc, char **argv)
 {
     struct arguments a = {.batches = {1, 16},
@@ -304,26 +291,11 @@ static int decode_main(int argc, char **argv)
                           .n_factors = 3,
                           .time_scale = 1,
                           .size_scale = 1};
-    struct run run = {.arguments = &a};
-    int status = common_init(&a.common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
-        return EXIT_USAGE;
-    if (!a.common.ranks_per_node)
-        a.common.ranks_per_node = 1;
-    if (common_start(&a.common, 2, argc, argv, &run.world, &status) || !run.world)
-        return status;
-    run.rows = sstar_rank(run.world) == 0 ? json_array() : NULL;
-    if (run.rows)
-        print_head(&run);
-    int err = a.common.config.wire.beta_gbps > 0 ? on_imposed_wires(&run, &a) : on_real_wire(&run);
-    if (!err && run.rows) {
-        decode_advise(run.rows);
-        status = write_record(&run);
-    }
-    json_decref(run.rows);
-    return run.world ? common_finish(run.world, argv[0], err, status) : EXIT_FAILURE;
+    static const struct measurement measurement = {.line = {.settings = settings, .doc = doc},
+                                                   .default_ranks = 2,
+                                                   .across_nodes = true,
+                                                   .run = decode_run};
+    return measurement_main(&measurement, &a, argc, argv);
 }
 
 const struct command command_decode = {

@@ -57,28 +57,17 @@ struct devices_options {
     bool counters;
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct devices_options *options = state->input;
-    if (key == 'j')
-        options->common.json = arg;
-    else if (key == 'c')
-        options->counters = true;
-    else
-        return ARGP_ERR_UNKNOWN;
-    return 0;
-}
+#define A(MEMBER) SETS(struct devices_options, MEMBER)
 
-static const struct argp_option options[] = {
-    {.name = "json", .key = 'j', .arg = "FILE", .doc = "Write the list as JSON (-: stdout)"},
-    {.name = "counters",
-     .key = 'c',
-     .doc = "Instead of the list: counters of ports and queue pairs, while others use them"},
+static const struct setting settings[] = {
+    {"json", "FILE", "Write the list as JSON (-: stdout)", .letter = 'j', A(common.json)},
+    {"counters", NULL,
+     "Instead of the list: counters of ports and queue pairs, while others use them", .letter = 'c',
+     A(counters)},
     {0},
 };
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
+static const struct command_line line = {
+    .settings = settings,
     .doc =
         "List the devices that speak verbs, their GIDs, and which would be used and why.\v"
         "SSTAR_IB_HCA chooses a device, SSTAR_IB_GID_INDEX a GID. softnic, the NIC in user space, "
@@ -120,7 +109,7 @@ static int devices_main(int argc, char **argv)
     int status = common_init(&all.common);
     if (status)
         return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &all))
+    if (command_line_parse(&line, NULL, &all, argc, argv, 0))
         return EXIT_USAGE;
     return all.counters ? counters(&all.common) : list(&all.common);
 }

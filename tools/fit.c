@@ -7,90 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_POINTS = 0x3000, OPTION_QUICK };
-enum { BEGIN_BYTES = 8, LEAST_POINTS = 6, MOST_ITERATIONS = 1000000 };
-static const uint64_t most_bytes = 1 << 30;
+enum { BEGIN_BYTES = 8, LEAST_POINTS = 6, MOST_ITERATIONS = 1000000, MOST_BYTES = 1 << 30 };
 
-static const struct argp_option options[] = {
-    {.name = "minbytes", .key = 'b', .arg = "BYTES", .doc = "Shortest message (8)"},
-    {.name = "maxbytes",
-     .key = 'e',
-     .arg = "BYTES",
-     .doc = "Longest message (chosen: takes 16 times as long as the shortest, at most 4M)"},
-    {.name = "iters",
-     .key = 'n',
-     .arg = "N",
-     .doc = "Round trips per size (chosen: about 3 s for all)"},
-    {.name = "points", .key = OPTION_POINTS, .arg = "N", .doc = "Sizes (21; quick: 13)"},
-    {.name = "quick", .key = OPTION_QUICK, .doc = "Fewer sizes and samples: less than a second"},
+#define A(MEMBER) SETS(struct fit_arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"minbytes", "BYTES", "Shortest message (8)", .letter = 'b', A(begin_bytes),
+     FROM_TO(1, MOST_BYTES), .what = "a size"},
+    {"maxbytes", "BYTES",
+     "Longest message (chosen: takes 16 times as long as the shortest, at most 4M)", .letter = 'e',
+     A(end_bytes), FROM_TO(1, MOST_BYTES), .what = "a size"},
+    {"iters", "N", "Round trips per size (chosen: about 3 s for all)", .letter = 'n', A(iterations),
+     FROM_TO(1, MOST_ITERATIONS)},
+    {"points", "N", "Sizes (21; quick: 13)", A(points), FROM_TO(LEAST_POINTS, FIT_MAX_POINTS)},
+    {"quick", NULL, "Fewer sizes and samples: less than a second", A(quick)},
     {0},
 };
 
-static uint64_t size(const char *option, const char *text, struct argp_state *state)
+static void check_arguments(void *arguments, struct argp_state *state)
 {
-    uint64_t bytes = 0;
-    if (parse_size(text, &bytes) || !bytes || bytes > most_bytes)
-        argp_error(state, "%s takes a size from 1 to 1G, not '%s'", option, text);
-    return bytes;
-}
-
-static void check_arguments(const struct fit_arguments *a, struct argp_state *state)
-{
+    const struct fit_arguments *a = arguments;
     if (a->end_bytes && a->end_bytes < 16 * a->begin_bytes)
         argp_error(state,
                    "-e %llu is less than 16 times -b %llu: a line needs short and long messages",
                    (unsigned long long)a->end_bytes, (unsigned long long)a->begin_bytes);
-    if (!a->end_bytes && a->begin_bytes > most_bytes / 64)
+    if (!a->end_bytes && a->begin_bytes > MOST_BYTES / 64)
         argp_error(state, "with -b %llu say where to end (-e)", (unsigned long long)a->begin_bytes);
     if (a->common.ranks == 1)
         argp_error(state, "--ranks 1, but a wire is between two ranks");
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct fit_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case 'b':
-        a->begin_bytes = size("-b", arg, state);
-        return 0;
-    case 'e':
-        a->end_bytes = size("-e", arg, state);
-        return 0;
-    case 'n':
-        a->iterations = option_whole("-n", arg, 1, MOST_ITERATIONS, state);
-        return 0;
-    case OPTION_POINTS:
-        a->points = option_whole("--points", arg, LEAST_POINTS, FIT_MAX_POINTS, state);
-        return 0;
-    case OPTION_QUICK:
-        a->quick = true;
-        return 0;
-    case ARGP_KEY_END:
-        check_arguments(a, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc =
-        "Measure what a message costs: T(S) = alpha + S/beta for a lone one, g for a stream, and "
-        "S* = "
-        "alpha*beta.\v"
-        "Without a launcher it starts its own two ranks as two nodes. With more ranks the first of "
-        "each of the first two nodes measure. Where the sizes do not lie on a line it gives the "
-        "table and the reason, no S*, and exits with 1. With --wire the imposed figures stand "
-        "beside "
-        "the measured ones; what the software takes by itself is measured in the same run.",
-};
+static const char doc[] =
+    "Measure what a message costs: T(S) = alpha + S/beta for a lone one, g for a stream, and "
+    "S* = "
+    "alpha*beta.\v"
+    "Without a launcher it starts its own two ranks as two nodes. With more ranks the first of "
+    "each of the first two nodes measure. Where the sizes do not lie on a line it gives the "
+    "table and the reason, no S*, and exits with 1. With --wire the imposed figures stand "
+    "beside "
+    "the measured ones; what the software takes by itself is measured in the same run.";
 
 /* The asking rank's part: show and write. The exit status. */
 static int conclude(const struct fit_run *run)
@@ -111,35 +66,45 @@ static int conclude(const struct fit_run *run)
     return status ? EXIT_FAILURE : 0;
 }
 
-static int fit_main(int argc, char **argv)
+static int prepare(void *arguments, int *default_ranks)
 {
-    struct fit_arguments a = {.begin_bytes = BEGIN_BYTES};
-    struct sstar_world *world;
-    int status = common_init(&a.common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
-        return EXIT_USAGE;
-    if (!a.common.ranks_per_node && !strcmp(a.common.config.launcher, "none"))
-        a.common.ranks_per_node = 1; /* a launcher's ranks are on real nodes */
-    if (common_start(&a.common, 2, argc, argv, &world, &status) || !world)
-        return status;
+    struct common_options *common = arguments;
+    (void)default_ranks;
+    if (!common->ranks_per_node && !strcmp(common->config.launcher, "none"))
+        common->ranks_per_node = 1; /* a launcher's ranks are on real nodes */
+    return 0;
+}
+
+/* What goes wrong is said where it does. */
+static int run(struct sstar_world *world, void *arguments, int *status)
+{
     struct fit_run *run = calloc(1, sizeof *run);
+    *status = EXIT_FAILURE;
     if (!run) {
         fprintf(stderr, "sstar fit: no memory for %zu bytes\n", sizeof *run);
-        sstar_world_close(world);
-        return EXIT_FAILURE;
+        return 0;
     }
-    run->arguments = &a;
+    run->arguments = arguments;
     run->world = world;
     int err = fit_open(run);
     if (!err)
         err = fit_measure(run);
-    status = err ? EXIT_FAILURE : run->pair.role == PAIR_ASKS ? conclude(run) : 0;
+    if (!err)
+        *status = run->pair.role == PAIR_ASKS ? conclude(run) : 0;
     fit_close(run);
     free(run);
-    sstar_world_close(world);
-    return status;
+    return 0;
+}
+
+static int fit_main(int argc, char **argv)
+{
+    struct fit_arguments a = {.begin_bytes = BEGIN_BYTES};
+    static const struct measurement measurement = {
+        .line = {.settings = settings, .doc = doc, .check = check_arguments},
+        .default_ranks = 2,
+        .prepare = prepare,
+        .run = run};
+    return measurement_main(&measurement, &a, argc, argv);
 }
 
 const struct command command_fit = {"fit", fit_main,

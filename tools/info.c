@@ -226,22 +226,13 @@ static void print_devices(const json_t *devices)
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct common_options *common = state->input;
-    if (key != 'j')
-        return ARGP_ERR_UNKNOWN;
-    common->json = arg;
-    return 0;
-}
-
-static const struct argp_option options[] = {
-    {.name = "json", .key = 'j', .arg = "FILE", .doc = "Write all of it as JSON (-: stdout)"},
+static const struct setting settings[] = {
+    {"json", "FILE", "Write all of it as JSON (-: stdout)", .letter = 'j',
+     SETS(struct common_options, json)},
     {0},
 };
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
+static const struct command_line line = {
+    .settings = settings,
     .doc = "Show every setting with its value and where that came from, the launcher that was "
            "seen, and "
            "what of this machine matters to sstar.",
@@ -253,7 +244,7 @@ static int info_main(int argc, char **argv)
     int status = common_init(&common);
     if (status)
         return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &common))
+    if (command_line_parse(&line, NULL, &common, argc, argv, 0))
         return EXIT_USAGE;
     json_t *record = record_new(NULL, "info"), *settings = settings_of(&common.config);
     json_t *machine = machine_of(&common.config), *devices = devices_list(&common.config);

@@ -6,71 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_STRATEGY = 0x7100, OPTION_REPEAT, OPTION_FLUSH_BYTES, OPTION_ROWS };
 enum { MOST_REPEATS = 100000 };
 
-static const struct argp_option options[] = {
-    {.name = "strategy",
-     .key = OPTION_STRATEGY,
-     .arg = "LIST",
-     .doc = "none, rank, node, mesh, adaptive, or several with commas, run in turn (all)"},
-    {.name = "rows",
-     .key = OPTION_ROWS,
-     .arg = "cyclic|block",
-     .doc = "Row i on rank i mod N, or rows in N blocks (cyclic)"},
-    {.name = "flush-bytes",
-     .key = OPTION_FLUSH_BYTES,
-     .arg = "BYTES",
-     .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
-    {.name = "repeat",
-     .key = OPTION_REPEAT,
-     .arg = "N",
-     .doc = "Run each strategy N times and show the median (3)"},
-    {0},
-};
-
-static void set_rows(struct matrix_arguments *a, const char *text, struct argp_state *state)
+static void set_rows(void *arguments, const char *text, struct argp_state *state)
 {
+    struct matrix_arguments *a = arguments;
     a->blocks = strcmp(text, "block") == 0;
     if (!a->blocks && strcmp(text, "cyclic") != 0)
         argp_error(state, "--rows takes cyclic or block, not '%s'", text);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+#define A(MEMBER) SETS(struct matrix_arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"strategy", "LIST",
+     "none, rank, node, mesh, adaptive, or several with commas, run in turn (all)",
+     TAKES_STRATEGIES(struct matrix_arguments)},
+    {"rows", "cyclic|block", "Row i on rank i mod N, or rows in N blocks (cyclic)",
+     .call = set_rows},
+    {"flush-bytes", "BYTES", "A buffer is sent by the message that makes it this long (4*S*)",
+     A(flush_bytes), FROM_TO(64, 64 << 20)},
+    {"repeat", "N", "Run each strategy N times and show the median (3)", A(repeat),
+     FROM_TO(1, MOST_REPEATS)},
+    {0},
+};
+
+static void check_arguments(void *arguments, struct argp_state *state)
 {
-    struct matrix_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_STRATEGY:
-        option_strategies(arg, a->strategies, state);
-        return 0;
-    case OPTION_ROWS:
-        set_rows(a, arg, state);
-        return 0;
-    case OPTION_FLUSH_BYTES:
-        a->flush_bytes = (uint32_t)option_size("--flush-bytes", arg, 64, 64 << 20, state);
-        return 0;
-    case OPTION_REPEAT:
-        a->repeat = (uint32_t)option_whole("--repeat", arg, 1, MOST_REPEATS, state);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (a->path)
-            argp_error(state, "'%s' is too much; one matrix is taken", arg);
-        a->path = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!a->path)
-            argp_error(state, "which matrix? Give a Matrix Market file");
-        strategies_default(a->strategies);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    (void)state;
+    strategies_default(((struct matrix_arguments *)arguments)->strategies);
 }
 
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
 static const char epilogue[] =
     "\vFILE is a Matrix Market file, plain or gzip: coordinate real, integer or pattern, general, "
     "symmetric or skew-symmetric. Without a launcher it starts its own ranks (8, or --ranks; "
@@ -101,13 +67,17 @@ static int matrix_main(enum matrix_command command, const char *doc, int argc, c
     struct matrix_arguments a = {.command = command, .repeat = 3};
     char whole_doc[2048];
     snprintf(whole_doc, sizeof whole_doc, "%s%s", doc, epilogue);
-    const struct argp argp = {.options = options,
-                              .parser = parse_option,
-                              .args_doc = "FILE",
-                              .children = children,
-                              .doc = whole_doc};
     const struct measurement measurement = {
-        .argp = &argp, .default_ranks = 8, .prepare = prepare, .run = matrix_run};
+        .line = {.settings = settings,
+                 .args_doc = "FILE",
+                 .doc = whole_doc,
+                 .operand = offsetof(struct matrix_arguments, path),
+                 .operand_missing = "which matrix? Give a Matrix Market file",
+                 .too_much = "one matrix is taken",
+                 .check = check_arguments},
+        .default_ranks = 8,
+        .prepare = prepare,
+        .run = matrix_run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

@@ -10,8 +10,11 @@ int measurement_main(const struct measurement *measurement, void *arguments, int
     int status = common_init(common);
     if (status)
         return status;
-    if (argp_parse(measurement->argp, argc, argv, 0, NULL, arguments))
-        return EXIT_USAGE;
+    if ((status =
+             command_line_parse(&measurement->line, common_settings, arguments, argc, argv, 0)))
+        return status;
+    if (measurement->across_nodes && !common->ranks_per_node)
+        common->ranks_per_node = 1;
     if (measurement->prepare && (status = measurement->prepare(arguments, &ranks)))
         return status;
     if (common_start(common, ranks, argc, argv, &world, &status) || !world)

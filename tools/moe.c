@@ -12,67 +12,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_STRATEGY = 0x5200,
-    OPTION_ROUTING,
-    OPTION_EXPERTS,
-    OPTION_LAYERS,
-    OPTION_VALUES,
-    OPTION_TYPE,
-    OPTION_RESULT_TYPE,
-    OPTION_FLUSH_BYTES,
-    OPTION_CHECK,
-    OPTION_NO_CHECK,
-};
+#define A(MEMBER) SETS(struct moe_arguments, MEMBER)
 
-static const struct argp_option options[] = {
-    {.name = "strategy",
-     .key = OPTION_STRATEGY,
-     .arg = "LIST",
-     .doc = "none, rank, node, mesh, adaptive, several with commas, or all (node)"},
-    {.name = "routing",
-     .key = OPTION_ROUTING,
-     .arg = "FILE",
-     .doc = "Which experts every token chose, as for sstar alltoall (one made up as sstar routing "
-            "makes them)"},
-    {.name = "experts",
-     .key = OPTION_EXPERTS,
-     .arg = "N",
-     .doc = "Experts of the routing (as its comments say, else the largest + 1)"},
-    {.name = "layers", .key = OPTION_LAYERS, .arg = "N", .doc = "Only the first N layers"},
-    {.name = "values", .key = OPTION_VALUES, .arg = "N", .doc = "Of a token (2880)"},
-    {.name = "type",
-     .key = OPTION_TYPE,
-     .arg = "TYPE",
-     .doc = "Of a token's values: float, half, bfloat16, fp8_e4m3, fp8_e5m2 (bfloat16)"},
-    {.name = "result-type",
-     .key = OPTION_RESULT_TYPE,
-     .arg = "TYPE",
-     .doc = "Of results on their way back; sums are float (bfloat16)"},
-    {.name = "flush-bytes",
-     .key = OPTION_FLUSH_BYTES,
-     .arg = "BYTES",
-     .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
-    {.name = "check",
-     .key = OPTION_CHECK,
-     .doc = "Compare every sum with a plain computation, bit for bit (default)"},
-    {.name = "no-check", .key = OPTION_NO_CHECK, .doc = "Do not"},
+static const struct setting settings[] = {
+    {"strategy", "LIST", "none, rank, node, mesh, adaptive, several with commas, or all (node)",
+     TAKES_STRATEGIES(struct moe_arguments)},
+    {"routing", "FILE",
+     "Which experts every token chose, as for sstar alltoall (one made up as sstar routing "
+     "makes them)",
+     A(routing)},
+    {"experts", "N", "Experts of the routing (as its comments say, else the largest + 1)",
+     A(experts), FROM_TO(1, ROUTING_MAX_EXPERTS)},
+    {"layers", "N", "Only the first N layers", A(layers), FROM_TO(1, ROUTING_MAX_LAYERS)},
+    {"values", "N", "Of a token (2880)", A(values), FROM_TO(1, 1 << 20)},
+    {"type", "TYPE", "Of a token's values: float, half, bfloat16, fp8_e4m3, fp8_e5m2 (bfloat16)",
+     TAKES_FLOAT_TYPE(struct moe_arguments, token_type)},
+    {"result-type", "TYPE", "Of results on their way back; sums are float (bfloat16)",
+     TAKES_FLOAT_TYPE(struct moe_arguments, result_type)},
+    {"flush-bytes", "BYTES", "A buffer is sent by the message that makes it this long (4*S*)",
+     A(flush_bytes), FROM_TO(64, 64 << 20)},
+    {"check", NULL, "Compare every sum with a plain computation, bit for bit (default)", A(check)},
+    {"no-check", NULL, "Do not", CLEARS(struct moe_arguments, check)},
     {0},
 };
-
-static enum sstar_type choose_type(const char *option, const char *text, struct argp_state *state)
-{
-    static const enum sstar_type types[] = {SSTAR_FLOAT32, SSTAR_FLOAT16, SSTAR_BFLOAT16,
-                                            SSTAR_FLOAT8_E4M3, SSTAR_FLOAT8_E5M2};
-    char names[128] = "";
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (!strcmp(text, sstar_type_name(types[i])))
-            return types[i];
-        strcat(strcat(names, i ? ", " : ""), sstar_type_name(types[i]));
-    }
-    argp_error(state, "%s takes one of %s, not '%s'", option, names, text);
-    return SSTAR_FLOAT32;
-}
 
 static void choose_default(struct moe_arguments *a)
 {
@@ -82,69 +44,24 @@ static void choose_default(struct moe_arguments *a)
     a->strategies[SSTAR_PER_NODE] |= !any;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void check_arguments(void *arguments, struct argp_state *state)
 {
-    struct moe_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_STRATEGY:
-        option_strategies(arg, a->strategies, state);
-        return 0;
-    case OPTION_ROUTING:
-        a->routing = arg;
-        return 0;
-    case OPTION_EXPERTS:
-        a->experts = (uint32_t)option_whole("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
-        return 0;
-    case OPTION_LAYERS:
-        a->layers = (uint32_t)option_whole("--layers", arg, 1, ROUTING_MAX_LAYERS, state);
-        return 0;
-    case OPTION_VALUES:
-        a->values = (uint32_t)option_whole("--values", arg, 1, 1 << 20, state);
-        return 0;
-    case OPTION_TYPE:
-        a->token_type = choose_type("--type", arg, state);
-        return 0;
-    case OPTION_RESULT_TYPE:
-        a->result_type = choose_type("--result-type", arg, state);
-        return 0;
-    case OPTION_FLUSH_BYTES:
-        a->flush_bytes = (uint32_t)option_size("--flush-bytes", arg, 64, 64 << 20, state);
-        return 0;
-    case OPTION_CHECK:
-    case OPTION_NO_CHECK:
-        a->check = key == OPTION_CHECK;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is too much; a routing is given with --routing FILE", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (a->experts && !a->routing)
-            argp_error(state, "--experts is for a routing; add --routing FILE");
-        choose_default(a);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    struct moe_arguments *a = arguments;
+    if (a->experts && !a->routing)
+        argp_error(state, "--experts is for a routing; add --routing FILE");
+    choose_default(a);
 }
 
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc = "Dispatch the tokens of a mixture of experts and combine the results, layer by layer: a "
-           "token crosses to a node once, however many of its experts live there, and its weighted "
-           "results come back as one sum of each node.\v"
-           "Sequence q of the routing starts on rank q mod N; experts are placed in order over the "
-           "ranks. saved is by how much fewer messages cross than with one for each token and "
-           "expert, measured and as the routing foretells; in bytes headers count. Times are sums "
-           "over layers, each of the slowest rank from a barrier; predicted is what the wire alone "
-           "needs. Exit status 1 if a sum was not, bit for bit, that of a plain computation in the "
-           "same order.",
-};
+static const char doc[] =
+    "Dispatch the tokens of a mixture of experts and combine the results, layer by layer: a "
+    "token crosses to a node once, however many of its experts live there, and its weighted "
+    "results come back as one sum of each node.\v"
+    "Sequence q of the routing starts on rank q mod N; experts are placed in order over the "
+    "ranks. saved is by how much fewer messages cross than with one for each token and "
+    "expert, measured and as the routing foretells; in bytes headers count. Times are sums "
+    "over layers, each of the slowest rank from a barrier; predicted is what the wire alone "
+    "needs. Exit status 1 if a sum was not, bit for bit, that of a plain computation in the "
+    "same order.";
 
 /* What an exchange takes on the wire, of messages of so many bytes each. */
 static int predict(const struct moe_work *w, struct sstar_world *world,
@@ -328,7 +245,13 @@ static int moe_main(int argc, char **argv)
 {
     struct moe_arguments a = {
         .values = 2880, .token_type = SSTAR_BFLOAT16, .result_type = SSTAR_BFLOAT16, .check = true};
-    static const struct measurement measurement = {.argp = &argp, .default_ranks = 8, .run = run};
+    static const struct measurement measurement = {
+        .line = {.settings = settings,
+                 .doc = doc,
+                 .too_much = "a routing is given with --routing FILE",
+                 .check = check_arguments},
+        .default_ranks = 8,
+        .run = run};
     return measurement_main(&measurement, &a, argc, argv);
 }
 

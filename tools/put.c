@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_LATENCY = 0x2000, OPTION_BANDWIDTH, OPTION_GET };
 enum {
     LATENCY_ITERATIONS = 1000, /* perftest's defaults */
     BANDWIDTH_ITERATIONS = 5000,
@@ -31,93 +30,49 @@ struct arguments {
     uint32_t iterations, post_list, tx_depth;
 };
 
-static const struct argp_option options[] = {
-    {.name = "latency", .key = OPTION_LATENCY, .doc = "Time of lone messages (the default)"},
-    {.name = "bandwidth", .key = OPTION_BANDWIDTH, .doc = "Rate of a stream of messages"},
-    {.name = "get", .key = OPTION_GET, .doc = "Read from the peer instead of put with signal"},
-    {.name = "size", .key = 's', .arg = "BYTES", .doc = "Size of a message (2; bandwidth: 65536)"},
-    {.name = "all", .key = 'a', .doc = "All sizes from 2 B to 8 MiB"},
-    {.name = "iters",
-     .key = 'n',
-     .arg = "N",
-     .doc = "Messages per size (1000; bandwidth: 5000; fewer of the long ones)"},
-    {.name = "qp", .key = 'q', .arg = "K", .doc = "Queue pairs of the link"},
-    {.name = "post-list", .key = 'l', .arg = "N", .doc = "Messages per doorbell (1)"},
-    {.name = "tx-depth", .key = 't', .arg = "N", .doc = "Messages under way at most (128)"},
-    {.key = 'd', .arg = "NAME", .doc = "The same as --ib-dev"},
-    {.key = 'x', .arg = "I", .doc = "The same as --gid-index"},
-    {.key = 'F', .doc = "Nothing; perftest's scripts give it"},
+#define A(MEMBER) SETS(struct arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"latency", NULL, "Time of lone messages (the default)", CLEARS(struct arguments, bandwidth)},
+    {"bandwidth", NULL, "Rate of a stream of messages", A(bandwidth)},
+    {"get", NULL, "Read from the peer instead of put with signal", A(get)},
+    {"size", "BYTES", "Size of a message (2; bandwidth: 65536)", .letter = 's', A(bytes),
+     FROM_TO(1, MAX_BYTES), .what = "a size"},
+    {"all", NULL, "All sizes from 2 B to 8 MiB", .letter = 'a', A(all)},
+    {"iters", "N", "Messages per size (1000; bandwidth: 5000; fewer of the long ones)",
+     .letter = 'n', A(iterations), FROM_TO(1, MAX_ITERATIONS)},
+    {"qp", "K", "Queue pairs of the link", .letter = 'q', A(common.config.queue_pairs),
+     FROM_TO(1, MAX_QUEUE_PAIRS)},
+    {"post-list", "N", "Messages per doorbell (1)", .letter = 'l', A(post_list),
+     FROM_TO(1, MAX_TX_DEPTH)},
+    {"tx-depth", "N", "Messages under way at most (128)", .letter = 't', A(tx_depth),
+     FROM_TO(1, MAX_TX_DEPTH)},
+    {NULL, "NAME", "The same as --ib-dev", .letter = 'd', .call = option_device},
+    {NULL, "I", "The same as --gid-index", .letter = 'x', A(common.config.gid_index),
+     FROM_TO(-1, MAX_GID_INDEX)},
+    {NULL, NULL, "Nothing; perftest's scripts give it", .letter = 'F'},
     {0},
 };
 
-static void check_arguments(struct arguments *a, struct argp_state *state)
+static void check_arguments(void *arguments, struct argp_state *state)
 {
+    struct arguments *a = arguments;
     if (a->post_list > a->tx_depth)
         argp_error(state, "--post-list %u is more than --tx-depth %u: such a batch never fits",
                    a->post_list, a->tx_depth);
     if (a->common.ranks && a->common.ranks != 2)
         argp_error(state, "--ranks %d, but a put is between 2 ranks", a->common.ranks);
+    if (!a->bytes)
+        a->bytes = a->bandwidth ? BANDWIDTH_BYTES : LATENCY_BYTES;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case OPTION_LATENCY:
-    case OPTION_BANDWIDTH:
-        a->bandwidth = key == OPTION_BANDWIDTH;
-        return 0;
-    case OPTION_GET:
-        a->get = true;
-        return 0;
-    case 's':
-        if (parse_size(arg, &a->bytes) || !a->bytes || a->bytes > MAX_BYTES)
-            argp_error(state, "-s takes a size from 1 to 1G, not '%s'", arg);
-        return 0;
-    case 'a':
-        a->all = true;
-        return 0;
-    case 'n':
-        a->iterations = (uint32_t)option_whole("-n", arg, 1, MAX_ITERATIONS, state);
-        return 0;
-    case 'q':
-        return common_parse(COMMON_QP, arg, state, &a->common);
-    case 'l':
-        a->post_list = (uint32_t)option_whole("-l", arg, 1, MAX_TX_DEPTH, state);
-        return 0;
-    case 't':
-        a->tx_depth = (uint32_t)option_whole("-t", arg, 1, MAX_TX_DEPTH, state);
-        return 0;
-    case 'd':
-        return common_parse(COMMON_IB_DEV, arg, state, &a->common);
-    case 'x':
-        return common_parse(COMMON_GID_INDEX, arg, state, &a->common);
-    case 'F':
-        return 0;
-    case ARGP_KEY_END:
-        check_arguments(a, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
-    .children = children,
-    .doc =
-        "Latency or bandwidth of one-sided operations between two ranks, as perftest shows them.\v"
-        "Without a launcher it starts its own two ranks as two nodes, so that messages go through "
-        "the NIC; --ranks-per-node 2 makes them one node and measures memory. The latency of a put "
-        "with signal is half of a round trip, that of a get the whole time. MB is 1e6 bytes. The "
-        "data of every size is checked before it is timed. Inline sending is used below the "
-        "device's limit.",
-};
+static const char doc[] =
+    "Latency or bandwidth of one-sided operations between two ranks, as perftest shows them.\v"
+    "Without a launcher it starts its own two ranks as two nodes, so that messages go through "
+    "the NIC; --ranks-per-node 2 makes them one node and measures memory. The latency of a put "
+    "with signal is half of a round trip, that of a get the whole time. MB is 1e6 bytes. The "
+    "data of every size is checked before it is timed. Inline sending is used below the "
+    "device's limit.";
 
 /* ---- figures ----------------------------------------------------------------------------------
  */
@@ -338,41 +293,40 @@ static int run_put(struct run *run, int *status)
     return err;
 }
 
-static int put_main(int argc, char **argv)
+static int run(struct sstar_world *world, void *arguments, int *status)
 {
-    struct arguments a = {.post_list = 1, .tx_depth = TX_DEPTH};
-    struct sstar_world *world;
-    int status = common_init(&a.common);
-    if (status)
-        return status;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
-        return EXIT_USAGE;
-    if (!a.bytes)
-        a.bytes = a.bandwidth ? BANDWIDTH_BYTES : LATENCY_BYTES;
-    if (!a.common.ranks_per_node)
-        a.common.ranks_per_node = 1;
-    if (common_start(&a.common, 2, argc, argv, &world, &status) || !world)
-        return status;
+    const struct arguments *a = arguments;
     if (sstar_size(world) != 2) {
         fprintf(stderr,
                 "sstar put: a put is between 2 ranks, but the launcher started %d; start 2\n",
                 sstar_size(world));
-        sstar_world_close(world);
-        return EXIT_USAGE;
+        *status = EXIT_USAGE;
+        return 0;
     }
-    struct run run = {.arguments = &a,
+    struct run run = {.arguments = a,
                       .test = {.world = world,
-                               .get = a.get,
-                               .post_list = a.post_list,
-                               .tx_depth = a.tx_depth,
-                               .max_bytes = a.all ? ALL_LAST_BYTES : a.bytes}};
+                               .get = a->get,
+                               .post_list = a->post_list,
+                               .tx_depth = a->tx_depth,
+                               .max_bytes = a->all ? ALL_LAST_BYTES : a->bytes}};
     run.rows = sstar_rank(world) == 0 ? json_array() : NULL;
-    int err = run_put(&run, &status);
-    if (err && *sstar_last_error(world))
-        fprintf(stderr, "sstar put: %s\n", sstar_last_error(world));
+    int err = run_put(&run, status);
     json_decref(run.rows);
-    sstar_world_close(world);
-    return err ? EXIT_FAILURE : status;
+    if (!err || *sstar_last_error(world))
+        return err;
+    *status = EXIT_FAILURE; /* it has been said */
+    return 0;
+}
+
+static int put_main(int argc, char **argv)
+{
+    struct arguments a = {.post_list = 1, .tx_depth = TX_DEPTH};
+    static const struct measurement measurement = {
+        .line = {.settings = settings, .doc = doc, .check = check_arguments},
+        .default_ranks = 2,
+        .across_nodes = true,
+        .run = run};
+    return measurement_main(&measurement, &a, argc, argv);
 }
 
 const struct command command_put = {"put", put_main,

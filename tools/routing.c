@@ -6,64 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_SEQUENCES = 0x4000,
-    OPTION_TOKENS,
-    OPTION_LAYERS,
-    OPTION_EXPERTS,
-    OPTION_TOP,
-    OPTION_SEED,
-};
+#define A(MEMBER) SETS(struct routing_shape, MEMBER)
 
-static const struct argp_option options[] = {
-    {.name = "sequences", .key = OPTION_SEQUENCES, .arg = "N", .doc = "Sequences (8)"},
-    {.name = "tokens", .key = OPTION_TOKENS, .arg = "N", .doc = "Tokens of a sequence (511)"},
-    {.name = "layers", .key = OPTION_LAYERS, .arg = "N", .doc = "Layers (24)"},
-    {.name = "experts", .key = OPTION_EXPERTS, .arg = "N", .doc = "Experts of a layer (32)"},
-    {.name = "top", .key = OPTION_TOP, .arg = "K", .doc = "Experts that a token chooses (4)"},
-    {.name = "seed", .key = OPTION_SEED, .arg = "N", .doc = "Seed (1)"},
+static const struct setting settings[] = {
+    {"sequences", "N", "Sequences (8)", A(sequences), FROM_TO(1, 1000000)},
+    {"tokens", "N", "Tokens of a sequence (511)", A(tokens), FROM_TO(1, 1000000)},
+    {"layers", "N", "Layers (24)", A(layers), FROM_TO(1, ROUTING_MAX_LAYERS)},
+    {"experts", "N", "Experts of a layer (32)", A(experts), FROM_TO(1, ROUTING_MAX_EXPERTS)},
+    {"top", "K", "Experts that a token chooses (4)", A(top), FROM_TO(1, ROUTING_MAX_TOP)},
+    {"seed", "N", "Seed (1)", A(seed)},
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static void check_shape(void *arguments, struct argp_state *state)
 {
-    struct routing_shape *shape = state->input;
-    switch (key) {
-    case OPTION_SEQUENCES:
-        shape->sequences = (uint32_t)option_whole("--sequences", arg, 1, 1000000, state);
-        return 0;
-    case OPTION_TOKENS:
-        shape->tokens = (uint32_t)option_whole("--tokens", arg, 1, 1000000, state);
-        return 0;
-    case OPTION_LAYERS:
-        shape->layers = (uint32_t)option_whole("--layers", arg, 1, ROUTING_MAX_LAYERS, state);
-        return 0;
-    case OPTION_EXPERTS:
-        shape->experts = (uint32_t)option_whole("--experts", arg, 1, ROUTING_MAX_EXPERTS, state);
-        return 0;
-    case OPTION_TOP:
-        shape->top = (uint32_t)option_whole("--top", arg, 1, ROUTING_MAX_TOP, state);
-        return 0;
-    case OPTION_SEED:
-        if (parse_size(arg, &shape->seed))
-            argp_error(state, "--seed takes a whole number, not '%s'", arg);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is too much; the routing goes to stdout", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (shape->top > shape->experts)
-            argp_error(state, "--top %u is more than the %u experts there are", shape->top,
-                       shape->experts);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const struct routing_shape *shape = arguments;
+    if (shape->top > shape->experts)
+        argp_error(state, "--top %u is more than the %u experts there are", shape->top,
+                   shape->experts);
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse_option,
+static const struct command_line line = {
+    .settings = settings,
+    .too_much = "the routing goes to stdout",
+    .check = check_shape,
     .doc =
         "Print a made-up mixture-of-experts routing: lines sequence,token,layer,expert,...\v"
         "As skewed as a real router's choices: of every sequence and layer the fullest expert "
@@ -75,7 +41,7 @@ static int routing_main(int argc, char **argv)
 {
     struct routing_shape shape = {8, 511, 24, 32, 4, 1};
     struct routing routing;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &shape))
+    if (command_line_parse(&line, NULL, &shape, argc, argv, 0))
         return EXIT_USAGE;
     int err = routing_make(&shape, &routing);
     if (err) {

@@ -6,8 +6,8 @@
 #ifndef SSTAR_TOOLS_TOOL_H
 #define SSTAR_TOOLS_TOOL_H
 
+#include "tools/settings.h"
 #include "transport/transport.h"
-#include <argp.h>
 
 enum { EXIT_USAGE = 2, EXIT_SKIPPED = 77, MAX_RANKS = 1024 };
 
@@ -23,7 +23,7 @@ extern const struct command command_devices, command_info, command_run, command_
     command_control_path, command_transpose, command_spmv, command_overlap, command_histogram,
     command_indexgather;
 
-/* Options that every measuring command takes, as an argp child: --ranks N, --ranks-per-node R,
+/* Options that every measuring command takes: --ranks N, --ranks-per-node R,
  * --ib-dev NAME, --gid-index I, --qp K, --control WAY, --proxy-threads N, --proxy-cpu LIST,
  * --connect WAY, --traffic-class N, --service-level N, --wire A,G,B, --order O, --port-per-rank,
  * --timeout S, --json FILE, --csv FILE, --seed N, --no-progress. Values on the command line win
@@ -36,11 +36,11 @@ struct common_options {
     uint64_t seed;
     bool no_progress;
 };
-extern const struct argp common_argp; /* input: struct common_options * */
-/* The same options under other names (perftest's letters): keys for common_parse. */
-enum { COMMON_IB_DEV = 0x1000, COMMON_GID_INDEX, COMMON_QP };
-error_t common_parse(int key, char *arg, struct argp_state *state, struct common_options *options);
-/* Before argp_parse: read the environment. 0, or EXIT_USAGE after a sentence. */
+extern const struct setting common_settings[];
+enum { MAX_QUEUE_PAIRS = 64, MAX_GID_INDEX = 255 };
+/* --ib-dev, for perftest's -d. */
+setting_call option_device;
+/* Before a command line is read: the environment. 0, or EXIT_USAGE after a sentence. */
 int common_init(struct common_options *options);
 
 /*
@@ -63,8 +63,9 @@ int common_finish(struct sstar_world *world, const char *command, int err, int s
  * work: 0 with *status set, or a negative errno whose sentence the world has. The exit status.
  */
 struct measurement {
-    const struct argp *argp;
+    struct command_line line;
     int default_ranks;
+    bool across_nodes; /* each rank is a node, unless it is said how many a node has */
     int (*prepare)(void *arguments, int *default_ranks);
     int (*run)(struct sstar_world *world, void *arguments, int *status);
 };
@@ -74,15 +75,6 @@ int measurement_main(const struct measurement *measurement, void *arguments, int
  * -EINVAL; the whole text must be used up. */
 int parse_size(const char *text, uint64_t *value);
 int parse_whole(const char *text, long low, long high, long *value);
-/* The same for the value of an option: what else is given is said, and ends the program. */
-long option_whole(const char *option, const char *text, long low, long high,
-                  struct argp_state *state);
-uint64_t option_size(const char *option, const char *text, uint64_t low, uint64_t high,
-                     struct argp_state *state);
-/* Numbers separated by commas: how many. */
-enum { OPTION_REALS_MOST = 16 };
-int option_reals(const char *option, const char *text, double low, double high,
-                 double values[OPTION_REALS_MOST], struct argp_state *state);
 int parse_real(const char *text, double low, double high, double *value);
 int parse_wire(const char *text, struct sstar_wire *wire);
 

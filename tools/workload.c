@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_STRATEGY = 0x5000,
-    OPTION_FLUSH_BYTES,
-    OPTION_MAX_AGE,
-    OPTION_HOPS,
-    OPTION_REPEAT,
-};
 enum { REPEATS_MOST = 99, ITEMS_MOST = 1 << 30, TABLE_MOST = 1 << 22 };
 
 struct workload_arguments {
@@ -28,65 +21,26 @@ struct workload_arguments {
     double max_age_us;
 };
 
-static const struct argp_option options[] = {
-    {.name = "items", .key = 'n', .arg = "N", .doc = "Updates or requests of each rank (5000000)"},
-    {.name = "table", .key = 'T', .arg = "N", .doc = "Entries of the table on each rank (10000)"},
-    {.name = "strategy",
-     .key = OPTION_STRATEGY,
-     .arg = "LIST",
-     .doc = "none, rank, node, mesh, adaptive, or several with commas, run in turn (rank)"},
-    {.name = "flush-bytes",
-     .key = OPTION_FLUSH_BYTES,
-     .arg = "BYTES",
-     .doc = "A buffer is sent by the message that makes it this long (4*S*)"},
-    {.name = "max-age-us",
-     .key = OPTION_MAX_AGE,
-     .arg = "US",
-     .doc = "A buffer is sent at this age of its first message (0: no bound; indexgather: 200)"},
-    {.name = "hops", .key = OPTION_HOPS, .arg = "N", .doc = "Of mesh, 2 or 3 (chosen)"},
-    {.name = "repeat",
-     .key = OPTION_REPEAT,
-     .arg = "N",
-     .doc = "Run each strategy N times, in turn, and show the median (3)"},
+#define A(MEMBER) SETS(struct workload_arguments, MEMBER)
+
+static const struct setting settings[] = {
+    {"items", "N", "Updates or requests of each rank (5000000)", .letter = 'n', A(items),
+     FROM_TO(0, ITEMS_MOST)},
+    {"table", "N", "Entries of the table on each rank (10000)", .letter = 'T', A(table),
+     FROM_TO(1, TABLE_MOST)},
+    {"strategy", "LIST",
+     "none, rank, node, mesh, adaptive, or several with commas, run in turn (rank)",
+     TAKES_STRATEGIES(struct workload_arguments)},
+    {"flush-bytes", "BYTES", "A buffer is sent by the message that makes it this long (4*S*)",
+     A(flush_bytes), FROM_TO(64, 64 << 20)},
+    {"max-age-us", "US",
+     "A buffer is sent at this age of its first message (0: no bound; indexgather: 200)",
+     A(max_age_us), FROM_TO(0, 1e9), .what = "microseconds"},
+    {"hops", "N", "Of mesh, 2 or 3 (chosen)", A(hops), FROM_TO(2, 3)},
+    {"repeat", "N", "Run each strategy N times, in turn, and show the median (3)", A(repeat),
+     FROM_TO(1, REPEATS_MOST)},
     {0},
 };
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct workload_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->common;
-        return 0;
-    case 'n':
-        a->items = option_size("--items", arg, 0, ITEMS_MOST, state);
-        return 0;
-    case 'T':
-        a->table = (uint32_t)option_size("--table", arg, 1, TABLE_MOST, state);
-        return 0;
-    case OPTION_STRATEGY:
-        option_strategies(arg, a->strategies, state);
-        return 0;
-    case OPTION_FLUSH_BYTES:
-        a->flush_bytes = (uint32_t)option_size("--flush-bytes", arg, 64, 64 << 20, state);
-        return 0;
-    case OPTION_MAX_AGE:
-        if (parse_real(arg, 0, 1e9, &a->max_age_us))
-            argp_error(state, "--max-age-us takes microseconds from 0 to 1e9, not '%s'", arg);
-        return 0;
-    case OPTION_HOPS:
-        a->hops = (uint32_t)option_size("--hops", arg, 2, 3, state);
-        return 0;
-    case OPTION_REPEAT:
-        a->repeat = (uint32_t)option_size("--repeat", arg, 1, REPEATS_MOST, state);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is too much; the number of items is given with -n N", arg);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 /* ---- measuring ----------------------------------------------------------------------------------
  */
@@ -281,11 +235,13 @@ static int prepare(void *arguments, int *default_ranks)
 
 int workload_main(const struct workload_kind *kind, const char *doc, int argc, char **argv)
 {
-    static const struct argp_child children[] = {{.argp = &common_argp}, {0}};
-    struct argp argp = {
-        .options = options, .parser = parse_option, .children = children, .doc = doc};
     struct workload_arguments a = {.kind = kind, .items = 5000000, .table = 10000, .repeat = 3};
     struct measurement measurement = {
-        .argp = &argp, .default_ranks = 8, .prepare = prepare, .run = run};
+        .line = {.settings = settings,
+                 .doc = doc,
+                 .too_much = "the number of items is given with -n N"},
+        .default_ranks = 8,
+        .prepare = prepare,
+        .run = run};
     return measurement_main(&measurement, &a, argc, argv);
 }
