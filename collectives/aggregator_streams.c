@@ -95,6 +95,8 @@ static void account(struct streams *s, int i, uint32_t bytes)
     struct stream *t = &s->stream[i];
     struct sstar_lane *lane = &t->lane;
     uint64_t now = clock_ns();
+    if (s->format.stride)
+        t->passed_bytes = t->passed * s->format.fixed;
     t->thin = bytes < s->thin_bytes ? t->thin + 1 : 0;
     if (!link_is_local(s->peers->peer[i].link)) {
         sent_account(a, s->peers->peer[i].rank, bytes + LINK_TRAILER_BYTES, lane->count,
@@ -255,15 +257,18 @@ static int begin(struct streams *s, int i, const struct message *m)
     t->at = (const uint8_t *)header + s->header_bytes;
     t->end = (const uint8_t *)header + bytes;
     t->left = header->count;
+    if ((uint64_t)(t->end - t->at) < (uint64_t)t->left * s->format.stride)
+        return wire_broken(s->a, p->rank, "fewer messages than it counts");
     return 0;
 }
 
+/* Where sizes vary. If they do not, the count of the buffer was enough to look at. */
 static int check_item(struct streams *s, int i)
 {
     const struct stream *t = &s->stream[i];
     const struct item_format *f = &s->format;
-    size_t left = (size_t)(t->end - t->at), header = f->stride ? f->stride : f->header;
-    if (left < header || format_bytes(f, t->at) > s->a->max_item_bytes ||
+    size_t left = (size_t)(t->end - t->at);
+    if (left < f->header || format_bytes(f, t->at) > s->a->max_item_bytes ||
         format_room(f, format_bytes(f, t->at)) > left)
         return wire_broken(s->a, s->peers->peer[i].rank, "a message that cannot be");
     return 1;
@@ -287,36 +292,31 @@ int stream_peek(struct streams *s, int i, const uint8_t **item)
             return got;
     }
     *item = t->at;
-    return check_item(s, i);
+    return s->format.stride ? 1 : check_item(s, i);
 }
 
-void stream_take(struct streams *s, int i)
+void stream_take(struct streams *s, int i, uint32_t n)
 {
     struct stream *t = &s->stream[i];
-    t->at += format_room(&s->format, format_bytes(&s->format, t->at));
-    t->left--;
-    s->peers->peer[i].received++;
+    t->at += s->format.stride ? n * s->format.stride : item_room(format_bytes(&s->format, t->at));
+    t->left -= n;
+    s->peers->peer[i].received += n;
 }
 
-int stream_hand_out(struct streams *s, int i, struct sstar_item *item)
+void stream_hand_out(struct streams *s, int i, struct sstar_item *item)
 {
     struct stream *t = &s->stream[i];
     const struct item_format *f = &s->format;
-    struct peer *p = &s->peers->peer[i];
+    const struct peer *p = &s->peers->peer[i];
     const uint8_t *at = t->at;
     uint32_t n = 1;
     if (f->stride) {
         n = WINDOW_BYTES / f->stride;
         n = n < 1 ? 1 : n > t->left ? t->left : n;
-        if ((size_t)(t->end - at) < (size_t)n * f->stride)
-            return wire_broken(s->a, p->rank, "fewer messages than it counts");
         window_open(s->a, f, at, n, p->rank, item);
     } else {
         *item = (struct sstar_item){
             .data = at + f->header, .bytes = format_bytes(f, at), .source = p->rank};
     }
-    t->at += f->stride ? n * f->stride : format_room(f, item->bytes);
-    t->left -= n;
-    p->received += n;
-    return 1;
+    stream_take(s, i, n);
 }

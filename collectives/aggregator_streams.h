@@ -10,14 +10,15 @@
 #include "collectives/strategy.h"
 
 struct stream {
-    struct sstar_lane lane;        /* the open buffer */
-    uint8_t *buffer;               /* where it begins; NULL: none is open */
-    uint32_t passed, passed_bytes; /* of what it holds: not pushed here but passed on */
-    uint32_t seen;                 /* of what it holds: known to the last look */
-    uint64_t last_ns, last_bytes;  /* the last wire message */
-    bool urgent;                   /* what is held must not wait */
-    uint32_t thin;                 /* how many of the last ones were shorter than thin_bytes */
-    uint64_t fence;                /* goes with each buffer, if the streams are fenced */
+    struct sstar_lane lane; /* the open buffer */
+    uint8_t *buffer;        /* where it begins; NULL: none is open */
+    /* Of what it holds: not pushed here but passed on. The bytes count where sizes vary. */
+    uint32_t passed, passed_bytes;
+    uint32_t seen;                /* of what it holds: known to the last look */
+    uint64_t last_ns, last_bytes; /* the last wire message */
+    bool urgent;                  /* what is held must not wait */
+    uint32_t thin;                /* how many of the last ones were shorter than thin_bytes */
+    uint64_t fence;               /* goes with each buffer, if the streams are fenced */
     /* The buffer that is being handed out. */
     const uint8_t *at, *end;
     uint32_t left;
@@ -55,11 +56,12 @@ void streams_urge(struct streams *s, int i);
 int streams_flush(struct streams *s);
 int streams_progress(struct streams *s);
 /* The next item from peer i, in its format, without taking it: 1, 0 or -errno. What was taken
- * before may be overwritten. */
+ * before may be overwritten. Where all are alike, stream[i].left of them lie there in a row. */
 int stream_peek(struct streams *s, int i, const uint8_t **item);
-void stream_take(struct streams *s, int i);
-/* After stream_peek: hand out that item, and more behind it. 1, or -errno. */
-int stream_hand_out(struct streams *s, int i, struct sstar_item *item);
+/* After stream_peek: take n items, 1 if sizes vary. */
+void stream_take(struct streams *s, int i, uint32_t n);
+/* After stream_peek: hand out that item, and more behind it. */
+void stream_hand_out(struct streams *s, int i, struct sstar_item *item);
 /* Send the rest and the ends: 1: call again, 0, or -errno. */
 int streams_end(struct streams *s);
 

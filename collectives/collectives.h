@@ -286,7 +286,8 @@ struct sstar_lane {
     uint32_t count, bytes;   /* put there so far: messages and payload; if sizes vary */
     unsigned char *begin;    /* from here on, if they do not */
 };
-/* What sstar_pull hands out next: messages in a row, alike in size and from one rank. */
+/* What sstar_pull hands out next: messages in a row, alike in size, and from one rank unless a
+ * header says from whom each is. */
 struct sstar_window {
     const unsigned char *at, *end;
     uint32_t header_bytes, bytes, stride;
@@ -360,6 +361,11 @@ static inline void sstar_window_take(struct sstar_window *window, struct sstar_i
     item->data = window->at + window->header_bytes;
     item->bytes = window->bytes;
     item->source = window->source;
+    if (window->header_bytes) { /* its last four bytes: source, destination */
+        uint16_t source;
+        __builtin_memcpy(&source, window->at + window->header_bytes - 4, sizeof source);
+        item->source = source;
+    }
     window->at += window->stride;
 }
 SSTAR_API int sstar_pull_slow(struct sstar_aggregator *aggregator, struct sstar_item *item);

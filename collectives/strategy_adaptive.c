@@ -237,8 +237,10 @@ static int pull_direct(struct sstar_aggregator *a, struct sstar_item *item)
         int rank = peers->peer[peers->turn].rank, got = stream_peek(s, peers->turn, &at);
         if (got < 0)
             return got;
-        if (got && s->stream[peers->turn].came_fence <= ad->pair[rank].came_by_base)
-            return stream_hand_out(s, peers->turn, item);
+        if (got && s->stream[peers->turn].came_fence <= ad->pair[rank].came_by_base) {
+            stream_hand_out(s, peers->turn, item);
+            return 1;
+        }
         if (++peers->turn == peers->n)
             peers->turn = 0;
     }
@@ -250,9 +252,17 @@ static int pull_base(struct sstar_aggregator *a, struct sstar_item *item)
     struct adaptive *ad = a->state;
     enter(a);
     int got = leave(a, ad, ad->base->pull(a, item));
-    if (got > 0)
-        ad->pair[item->source].came_by_base++;
-    return got;
+    if (got <= 0)
+        return got;
+    ad->pair[item->source].came_by_base++;
+    /* Those behind it are pulled before anything else is. */
+    struct sstar_window rest = a->front.window;
+    while (rest.at != rest.end) {
+        struct sstar_item next;
+        sstar_window_take(&rest, &next);
+        ad->pair[next.source].came_by_base++;
+    }
+    return 1;
 }
 
 static int adaptive_pull(struct sstar_aggregator *a, struct sstar_item *item)

@@ -9,9 +9,15 @@
 #include "collectives/mesh_route.h"
 #include <stdlib.h>
 
+/* The first hop of a message that is here, towards some rank. */
+struct way {
+    struct stream *stream; /* NULL: it has arrived */
+    int hop, i;            /* whose stream: that of peer i of the hop */
+};
 struct mesh {
     struct mesh_shape shape;
     struct streams *hop[MESH_HOPS_MOST];
+    struct way *way;    /* [size] */
     int turn_hop, turn; /* whose messages are being handed out */
     bool held;          /* the caller reads an item from there */
 };
@@ -57,38 +63,40 @@ static uint64_t mesh_link_bytes(const struct sstar_aggregator *a)
     return bytes;
 }
 
-/* The first hop of a message that is here: h, or a later one. -1: it has arrived. */
-static int hop_from(const struct mesh *m, int h, int at, int to)
+static struct way way_to(const struct mesh *m, int at, int to)
 {
+    int h = 0;
     while (h < m->shape.hops && mesh_next(&m->shape, h, at, to) == at)
         h++;
-    return h < m->shape.hops ? h : -1;
-}
-
-static struct stream *stream_to(const struct mesh *m, int h, int at, int to, int *i)
-{
+    if (h == m->shape.hops)
+        return (struct way){0};
     const struct streams *s = m->hop[h];
-    *i = s->peers->index_of[mesh_next(&m->shape, h, at, to)];
-    return &s->stream[*i];
+    int i = s->peers->index_of[mesh_next(&m->shape, h, at, to)];
+    return (struct way){.stream = &s->stream[i], .hop = h, .i = i};
 }
 
 static int mesh_open(struct sstar_aggregator *a)
 {
     struct mesh *m = calloc(1, sizeof *m);
     int *ranks = calloc((size_t)a->size, sizeof *ranks);
-    int err = m && ranks ? 0 : -ENOMEM, i;
+    int err = m && ranks ? 0 : -ENOMEM;
     struct item_format format = format_routed(a->item_bytes);
     a->state = m;
-    if (m)
+    if (m) {
         m->shape = shape_of(a);
+        m->way = calloc((size_t)a->size, sizeof *m->way);
+        err = m->way ? err : -ENOMEM;
+    }
     for (int h = 0; !err && h < m->shape.hops; h++) {
         int local, n = peers_of(a, &m->shape, h, ranks, &local);
         err = streams_open(a, ranks, n, most_peers(&m->shape, h), &format, false, &m->hop[h]);
     }
     free(ranks);
-    for (int to = 0; !err && to < a->size; to++)
+    for (int to = 0; !err && to < a->size; to++) {
+        m->way[to] = way_to(m, a->rank, to);
         if (a->node_of[to] != a->node)
-            a->lanes[to] = &stream_to(m, hop_from(m, 0, a->rank, to), a->rank, to, &i)->lane;
+            a->lanes[to] = &m->way[to].stream->lane;
+    }
     return err;
 }
 
@@ -97,6 +105,8 @@ static void mesh_close(struct sstar_aggregator *a)
     struct mesh *m = a->state;
     for (int h = 0; m && h < m->shape.hops; h++)
         streams_close(m->hop[h]);
+    if (m)
+        free(m->way);
     free(m);
     a->state = NULL;
 }
@@ -104,9 +114,8 @@ static void mesh_close(struct sstar_aggregator *a)
 static int mesh_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     struct mesh *m = a->state;
-    int i, h = hop_from(m, 0, a->rank, to);
-    stream_to(m, h, a->rank, to, &i);
-    return streams_put(m->hop[h], i, a->rank, to, data, bytes, false);
+    const struct way *way = &m->way[to];
+    return streams_put(m->hop[way->hop], way->i, a->rank, to, data, bytes, false);
 }
 
 static int mesh_flush(struct sstar_aggregator *a)
@@ -132,6 +141,58 @@ static void urge_next(struct mesh *m, int h, int i)
             streams_urge(m->hop[next], p);
 }
 
+/* Of the items in a row that came by hop h, all of `stride` bytes: as many as are to be passed on
+ * and have room in the lane of their next hop. */
+static inline __attribute__((always_inline)) uint32_t
+pass_row(const struct sstar_aggregator *a, int h, const uint8_t *at, uint32_t n, uint32_t stride)
+{
+    const struct mesh *m = a->state;
+    uint32_t i = 0;
+    for (; i < n; i++, at += stride) {
+        uint32_t tag, to;
+        memcpy(&tag, at, sizeof tag);
+        if ((to = tag >> 16) >= (uint32_t)a->size)
+            break;
+        struct stream *t = m->way[to].stream;
+        if (!t || m->way[to].hop <= h || (size_t)(t->lane.end - t->lane.at) < stride)
+            break;
+        memcpy(t->lane.at, at, stride);
+        t->lane.at += stride;
+        t->passed++;
+    }
+    return i;
+}
+
+/* The same where nothing is known of the sizes but what `s` knows; the usual ones are constants, so
+ * that a copy is a store or two. */
+static uint32_t pass_many(const struct sstar_aggregator *a, int h, const struct stream *t,
+                          const struct item_format *f)
+{
+    switch (f->stride) {
+    case 0:
+        return 0;
+    case 4 + 8:
+        return pass_row(a, h, t->at, t->left, 4 + 8);
+    case 4 + 16:
+        return pass_row(a, h, t->at, t->left, 4 + 16);
+    default:
+        return pass_row(a, h, t->at, t->left, f->stride);
+    }
+}
+
+/* One item, whose lane has no room for it: 0, -EAGAIN, or -errno. */
+static int pass_one(struct sstar_aggregator *a, int h, int i, const uint8_t *item)
+{
+    const struct mesh *m = a->state;
+    const struct streams *s = m->hop[h];
+    uint32_t tag = *format_tag(&s->format, item), to = tag >> 16;
+    const struct way *way = to < (uint32_t)a->size ? &m->way[to] : NULL;
+    if (!way || !way->stream || way->hop <= h)
+        return wire_broken(a, s->peers->peer[i].rank, "a message that went astray");
+    return streams_put(m->hop[way->hop], way->i, (int)(tag & UINT16_MAX), (int)to,
+                       item + s->format.header, format_bytes(&s->format, item), true);
+}
+
 /* Pass on what peer i of hop h sent, up to an item for us. 1: there is one, *item; 0: no more, or
  * no room; or -errno. */
 static int pass_on(struct sstar_aggregator *a, int h, int i, const uint8_t **item, int *moved)
@@ -140,20 +201,15 @@ static int pass_on(struct sstar_aggregator *a, int h, int i, const uint8_t **ite
     struct streams *s = m->hop[h];
     int got;
     while ((got = stream_peek(s, i, item)) > 0) {
-        uint32_t tag = *format_tag(&s->format, *item);
-        int to = (int)(tag >> 16), next;
-        if (to == a->rank)
+        if (*format_tag(&s->format, *item) >> 16 == (uint32_t)a->rank)
             return 1;
-        int on = to < a->size ? hop_from(m, h + 1, a->rank, to) : -1;
-        if (on < 0)
-            return wire_broken(a, s->peers->peer[i].rank, "a message that went astray");
-        stream_to(m, on, a->rank, to, &next);
-        int err = streams_put(m->hop[on], next, (int)(tag & UINT16_MAX), to,
-                              *item + s->format.header, format_bytes(&s->format, *item), true);
+        uint32_t n = pass_many(a, h, &s->stream[i], &s->format);
+        int err = n ? 0 : pass_one(a, h, i, *item);
         if (err)
             return err == -EAGAIN ? 0 : err;
-        stream_take(s, i);
-        ++*moved;
+        n = n ? n : 1;
+        stream_take(s, i, n);
+        *moved += (int)n;
     }
     urge_next(m, h, i);
     return got;
@@ -179,6 +235,26 @@ static int mesh_progress(struct sstar_aggregator *a)
     return moved;
 }
 
+/* The item `at`, which is for us, and those behind it that are too. */
+static void hand_out(struct sstar_aggregator *a, struct streams *s, int i, const uint8_t *at,
+                     struct sstar_item *item)
+{
+    const struct item_format *f = &s->format;
+    uint32_t tag = *format_tag(f, at), to = tag >> 16, n = 1;
+    if (!f->stride) {
+        *item = (struct sstar_item){.data = at + f->header,
+                                    .bytes = format_bytes(f, at),
+                                    .source = (int)(tag & UINT16_MAX)};
+    } else {
+        uint32_t most = WINDOW_BYTES / f->stride;
+        most = most < s->stream[i].left ? most : s->stream[i].left;
+        while (n < most && *format_tag(f, at + (size_t)n * f->stride) >> 16 == to)
+            n++;
+        window_open(a, f, at, n, 0, item);
+    }
+    stream_take(s, i, n);
+}
+
 static int mesh_pull(struct sstar_aggregator *a, struct sstar_item *item)
 {
     struct mesh *m = a->state;
@@ -199,10 +275,7 @@ static int mesh_pull(struct sstar_aggregator *a, struct sstar_item *item)
         if (got < 0)
             return got;
         if (got) {
-            *item = (struct sstar_item){.data = at + s->format.header,
-                                        .bytes = format_bytes(&s->format, at),
-                                        .source = (int)(*format_tag(&s->format, at) & UINT16_MAX)};
-            stream_take(s, m->turn);
+            hand_out(a, s, m->turn, at, item);
             m->held = true;
             return 1;
         }
@@ -251,9 +324,7 @@ static int mesh_missing(struct sstar_aggregator *a)
 static void mesh_urge(struct sstar_aggregator *a, int to)
 {
     struct mesh *m = a->state;
-    int i, h = hop_from(m, 0, a->rank, to);
-    stream_to(m, h, a->rank, to, &i);
-    streams_urge(m->hop[h], i);
+    streams_urge(m->hop[m->way[to].hop], m->way[to].i);
 }
 
 static int mesh_reset(struct sstar_aggregator *a)

@@ -63,8 +63,10 @@ static int rank_pull(struct sstar_aggregator *a, struct sstar_item *item)
         int got = stream_peek(s, peers->turn, &at);
         if (got < 0)
             return got;
-        if (got)
-            return stream_hand_out(s, peers->turn, item);
+        if (got) {
+            stream_hand_out(s, peers->turn, item);
+            return 1;
+        }
         if (++peers->turn == peers->n)
             peers->turn = 0;
     }
