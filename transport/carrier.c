@@ -224,33 +224,44 @@ int carrier_take(struct carrier *c, const struct descriptor *d, const struct ibv
 
 /* ---- completions ---------------------------------------------------------------------------- */
 
+/* What is to be told, gathered while it is for the same caller: each time is a cache line that must
+ * be taken from him. */
+struct telling {
+    struct sstar_completion *completion;
+    uint64_t n;
+};
+
+static void telling_end(struct telling *telling, int error)
+{
+    if (telling->n > 0)
+        tell(telling->completion, telling->n, error);
+    telling->n = 0;
+}
+
 /* All requests up to `position` are complete, that one with `error`. */
 static void lane_complete(struct carrier *c, struct lane *lane, uint32_t position, int error,
-                          uint64_t now)
+                          uint64_t now, struct telling *telling)
 {
-    struct sstar_completion *completion = NULL;
-    uint64_t n = 0;
     while (lane->completed != position + 1) {
         uint32_t at = lane->completed++ & lane->mask;
         struct lane_record *record = &lane->records[at];
+        bool failed = error && lane->completed == position + 1;
         c->expected -= record->signalled;
-        if (record->completion != completion || (error && lane->completed == position + 1)) {
-            tell(completion, n, 0);
-            completion = record->completion;
-            n = 0;
+        if (record->completion != telling->completion || failed) {
+            telling_end(telling, 0);
+            telling->completion = record->completion;
         }
-        n++;
+        telling->n++;
+        if (__builtin_expect(failed, 0))
+            telling_end(telling, error);
         if (__builtin_expect(record->stamps != NULL, 0)) {
             /* Told first: what comes after is no part of it. */
-            tell(completion, n, lane->completed == position + 1 ? error : 0);
-            n = 0;
+            telling_end(telling, 0);
             c->stamped--;
             lane->stamps[at].cqe = now;
             *record->stamps = lane->stamps[at];
         }
     }
-    if (n > 0)
-        tell(completion, n, error);
 }
 
 static void hand_on(struct carrier *c, const struct ibv_wc *wc, const struct lane_record *failed)
@@ -271,7 +282,7 @@ static struct lane *lane_of(const struct carrier *c, uint64_t wr_id)
     return &c->lanes[link * c->lanes_per_link + qp];
 }
 
-static void carry(struct carrier *c, const struct ibv_wc *wc, uint64_t now)
+static void carry(struct carrier *c, const struct ibv_wc *wc, uint64_t now, struct telling *telling)
 {
     struct lane *lane = lane_of(c, wc->wr_id);
     if (wc->wr_id >> 63 || !lane->records) {
@@ -281,7 +292,7 @@ static void carry(struct carrier *c, const struct ibv_wc *wc, uint64_t now)
     uint32_t position = (uint32_t)wc->wr_id;
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0))
         hand_on(c, wc, &lane->records[position & lane->mask]);
-    lane_complete(c, lane, position, wc->status == IBV_WC_SUCCESS ? 0 : -EIO, now);
+    lane_complete(c, lane, position, wc->status == IBV_WC_SUCCESS ? 0 : -EIO, now, telling);
 }
 
 int carrier_poll(struct carrier *c)
@@ -303,8 +314,10 @@ int carrier_poll(struct carrier *c)
     atomic_store_explicit(&c->cqes,
                           atomic_load_explicit(&c->cqes, memory_order_relaxed) + (uint64_t)n,
                           memory_order_relaxed);
+    struct telling telling = {0};
     for (int i = 0; i < n; i++)
-        carry(c, &wc[i], now);
+        carry(c, &wc[i], now, &telling);
+    telling_end(&telling, 0);
     return n;
 }
 
