@@ -8,10 +8,15 @@
 #include <string.h>
 
 enum {
-    LONE_MOST = 65536,
-    LONE_LEAST = 256,
-    LONE_INTERVAL = 64, /* one message in so many is stamped, of few more */
-    QUEUE = 512,        /* requests that a queue pair takes */
+    LONE_BLOCK = 64, /* messages without stamps, timed from outside as one; then a burst with: */
+    LONE_BURST = 8,  /* the rare way is taken, so the first of them take longer than all others; */
+    LONE_KEPT = 4,   /* the last count */
+    LONE_LEAST = 16, /* rounds of these */
+    LONE_MOST = 1024,
+    LONE_EACH = 8,       /* messages without stamps where each is timed for itself, which is */
+    LONE_EACH_NS = 5000, /* where they take so long */
+    LONE_MOST_EACH = LONE_MOST * LONE_BLOCK / LONE_EACH,
+    QUEUE = 512, /* requests that a queue pair takes */
     BETA_BYTES = 256 << 10,
     WAIT_S = 20,
 };
@@ -32,10 +37,9 @@ struct caller {
     uint64_t posted, begun_ns, ended_ns;
     struct stage_stamps *stamps; /* of lone messages */
     uint64_t *told;
-    double *blocks_ns;
-    uint32_t n;
-    uint32_t interval; /* of stamped ones; 0: none */
-    uint32_t block;    /* messages timed together from outside */
+    double *outside_ns;
+    uint32_t rounds; /* of lone messages */
+    bool each;       /* each is timed for itself */
     int err;
     struct sstar_completion completion;
 };
@@ -171,36 +175,53 @@ static int await(struct caller *c, uint64_t left)
 
 /* ---- lone messages -------------------------------------------------------------------------- */
 
+static void lone_one(struct caller *c, const struct sstar_one_sided *op)
+{
+    c->err = post(c, op, 1);
+    if (!c->err)
+        c->err = await(c, 0);
+}
+
+/* Without stamps, from outside. */
+static void lone_block(struct caller *c, const struct sstar_one_sided *op, double *outside_ns)
+{
+    uint64_t begun = clock_ns();
+    for (int i = 0; i < (c->each ? LONE_EACH : LONE_BLOCK) && !c->err; i++) {
+        lone_one(c, op);
+        if (!c->each)
+            continue;
+        uint64_t now = clock_ns();
+        outside_ns[i] = (double)(now - begun);
+        begun = now;
+    }
+    if (!c->each)
+        *outside_ns = (double)(clock_ns() - begun) / LONE_BLOCK;
+}
+
+static void lone_burst(struct caller *c, struct sstar_one_sided *op, uint32_t first)
+{
+    struct stamped stamp;
+    op->add = (uintptr_t)&stamp;
+    for (uint32_t i = 0; i < LONE_BURST && !c->err; i++) {
+        uint32_t at = first + i % LONE_KEPT;
+        stamp.stamps = &c->stamps[at];
+        stamp.written = stage_now();
+        lone_one(c, op);
+        c->told[at] = stage_now();
+    }
+}
+
+/* In turn, so that a machine that changes is the same for both. */
 static void *lone_main(void *arg)
 {
     struct caller *c = arg;
-    struct sstar_one_sided op = operation(c, 0);
-    op.flags |= SSTAR_TELL;
-    const struct sstar_one_sided plain = op;
-    struct stamped stamp;
-    op.flags |= POST_STAMPED;
-    op.add = (uintptr_t)&stamp;
-    uint64_t last = clock_ns();
-    uint32_t to_stamp = c->interval ? c->interval / 2 : UINT32_MAX, sample = 0;
-    for (uint32_t left = c->n, of_block = c->block, block = 0; left > 0 && !c->err; left--) {
-        bool stamped = to_stamp-- == 0;
-        if (stamped) {
-            stamp.stamps = &c->stamps[sample];
-            stamp.written = stage_now();
-        }
-        c->err = post(c, stamped ? &op : &plain, 1);
-        if (!c->err)
-            c->err = await(c, 0);
-        if (stamped) {
-            c->told[sample++] = stage_now();
-            to_stamp = c->interval - 1;
-        }
-        if (--of_block == 0) {
-            uint64_t now = clock_ns();
-            c->blocks_ns[block++] = (double)(now - last) / c->block;
-            of_block = c->block;
-            last = now;
-        }
+    struct sstar_one_sided plain = operation(c, 0), stamped;
+    plain.flags |= SSTAR_TELL;
+    stamped = plain;
+    stamped.flags |= POST_STAMPED;
+    for (uint32_t i = 0; i < c->rounds && !c->err; i++) {
+        lone_block(c, &plain, &c->outside_ns[c->each ? i * LONE_EACH : i]);
+        lone_burst(c, &stamped, i * LONE_KEPT);
     }
     return NULL;
 }
@@ -211,17 +232,19 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct path_spread spread(double *values, uint32_t n)
+static void sort(double *values, uint32_t n)
 {
-    struct path_spread s = {0};
-    uint32_t quarter = n / 4;
     qsort(values, n, sizeof(*values), compare);
+}
+
+static double middle_half(double *values, uint32_t n)
+{
+    double sum = 0;
+    uint32_t quarter = n / 4;
+    sort(values, n);
     for (uint32_t i = quarter; i < n - quarter; i++)
-        s.typical_ns += values[i] / (n - 2 * quarter);
-    s.median_ns = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-    s.p99_ns = values[(uint32_t)(0.99 * (n - 1) + 0.5)];
-    s.max_ns = values[n - 1];
-    return s;
+        sum += values[i];
+    return sum / (n - 2 * quarter);
 }
 
 /* Ticks of each stage; a stamp costs some time, which lies between it and the next. */
@@ -245,71 +268,90 @@ static int stage_stamps(bool device, int stage)
     return stage == STAGE_DEVICE ? device : stage == STAGE_DOORBELL ? 1 + device : 1;
 }
 
-static void lone_reduce(const struct path_test *test, struct caller *c, struct path_lone *lone,
-                        double *values)
+/* Which of the stamped ones took neither long nor short as a whole. Stages are averaged over the
+ * same messages, so what they add up to is what a message takes. */
+static uint32_t lone_choose(const struct caller *c, uint32_t n, bool *chosen, double *values)
 {
-    uint32_t n = lone->samples = c->n / c->interval;
-    bool device = c->stamps[0].device > 0;
-    lone->interval = c->interval;
-    for (int stage = 0; stage < STAGES; stage++) {
-        double cost = stage_stamps(device, stage) * test->clock.stamp_ns;
-        for (uint32_t i = 0; i < n; i++) /* below 0 by a step of the counter at most */
-            values[i] =
-                stage_ticks(&c->stamps[i], c->told[i], stage) * test->clock.ns_per_tick - cost;
-        lone->stage[stage] = spread(values, n);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = (double)(c->told[i] - c->stamps[i].written);
+    sort(values, n);
+    double low = values[n / 4], high = values[n - n / 4 - 1];
+    for (uint32_t i = 0; i < n; i++) {
+        double whole = (double)(c->told[i] - c->stamps[i].written);
+        chosen[i] = whole >= low && whole <= high;
+        count += chosen[i];
     }
+    return count;
 }
 
-/* One run from outside: the median of its blocks. */
-static int lone_run(struct path_test *test, const struct path_way *way, struct caller *c,
-                    uint32_t n, uint32_t interval, double *ns)
+static void lone_reduce(const struct path_test *test, const struct caller *c,
+                        struct path_lone *lone, double *values, bool *chosen)
 {
-    c->n = n;
-    c->interval = interval;
+    uint32_t n = lone->samples = c->rounds * LONE_KEPT, typical = lone_choose(c, n, chosen, values);
+    bool device = c->stamps[n - 1].device > 0;
+    for (int stage = 0; stage < STAGES; stage++) {
+        struct path_spread *spread = &lone->stage[stage];
+        double cost = stage_stamps(device, stage) * test->clock.stamp_ns;
+        for (uint32_t i = 0; i < n; i++) { /* below 0 by a step of the counter at most */
+            values[i] =
+                stage_ticks(&c->stamps[i], c->told[i], stage) * test->clock.ns_per_tick - cost;
+            spread->typical_ns += chosen[i] ? values[i] / typical : 0;
+        }
+        sort(values, n);
+        spread->median_ns = values[n / 2];
+        spread->p99_ns = values[(uint32_t)(0.99 * (n - 1) + 0.5)];
+        spread->max_ns = values[n - 1];
+    }
+    lone->alpha_ns = middle_half(c->outside_ns, c->rounds * (c->each ? LONE_EACH : 1));
+}
+
+static int lone_run(struct path_test *test, const struct path_way *way, struct caller *c,
+                    uint32_t rounds)
+{
+    c->rounds = rounds;
     int err = path_callers_run(test, way, lone_main, c, sizeof(*c));
-    *ns = spread(c->blocks_ns, n / c->block).median_ns;
     return err ? err : c->err;
 }
 
-/* How many fit the time, from a short trial, which also warms up. */
-static int lone_count(struct path_test *test, const struct path_way *way, struct caller *c,
-                      uint32_t *count)
+/* A short trial, which also warms up, says how many rounds fit the time. */
+static int lone_trial(struct path_test *test, const struct path_way *way, struct caller *c,
+                      uint32_t *rounds)
 {
-    double each;
-    c->block = LONE_LEAST / 4;
-    int err = lone_run(test, way, c, LONE_LEAST, 0, &each);
-    double n = test->seconds * 1e9 / each;
-    n = n > LONE_MOST ? LONE_MOST : n < LONE_LEAST ? LONE_LEAST : n;
-    *count = (uint32_t)n / LONE_INTERVAL * LONE_INTERVAL;
-    c->block = *count >= LONE_INTERVAL * LONE_INTERVAL ? LONE_INTERVAL : *count / LONE_INTERVAL;
-    *count -= *count % c->block;
+    int err = lone_run(test, way, c, 1);
+    double ns = *c->outside_ns;
+    c->each = ns >= LONE_EACH_NS;
+    double most = c->each ? LONE_MOST_EACH : LONE_MOST;
+    double n = test->seconds * 1e9 / (ns * (LONE_BURST + (c->each ? LONE_EACH : LONE_BLOCK)));
+    *rounds = (uint32_t)(n > most ? most : n < LONE_LEAST ? LONE_LEAST : n);
     return err;
 }
 
 static int lone_measure(struct path_test *test, const struct path_way *way, struct sets *sets,
-                        struct path_lone *lone)
+                        void *result)
 {
-    struct caller *c = aligned_alloc(64, sizeof(*c));
+    enum { SAMPLES = LONE_MOST_EACH * LONE_KEPT, TIMES = LONE_MOST_EACH * LONE_EACH };
+    struct caller *c = aligned_alloc(alignof(struct caller), sizeof(*c));
     struct stage_stamps *stamps =
-        aligned_alloc(alignof(struct stage_stamps), LONE_MOST * sizeof(*stamps));
-    uint64_t *told = calloc(LONE_MOST, sizeof(*told));
-    double *values = calloc(LONE_MOST, sizeof(*values)), stamped_ns;
-    uint32_t n = 0;
-    int err = c && stamps && told && values ? 0 : -ENOMEM;
+        aligned_alloc(alignof(struct stage_stamps), SAMPLES * sizeof(*stamps));
+    uint64_t *told = calloc(SAMPLES, sizeof(*told));
+    double *values = calloc(SAMPLES, sizeof(*values)), *outside = calloc(TIMES, sizeof(*outside));
+    bool *chosen = calloc(SAMPLES, sizeof(*chosen));
+    uint32_t rounds = 0;
+    int err = c && stamps && told && values && outside && chosen ? 0 : -ENOMEM;
     if (!err) {
         callers_fill(test, way, sets, c, NULL);
         c->stamps = stamps;
         c->told = told;
-        c->blocks_ns = values;
-        err = lone_count(test, way, c, &n);
+        c->outside_ns = outside;
+        err = lone_trial(test, way, c, &rounds);
     }
     if (!err)
-        err = lone_run(test, way, c, n, 0, &lone->alpha_ns);
+        err = lone_run(test, way, c, rounds);
     if (!err)
-        err = lone_run(test, way, c, n, c->block, &stamped_ns);
-    if (!err) {
-        lone_reduce(test, c, lone, values);
-    }
+        lone_reduce(test, c, result, values, chosen);
+    free(chosen);
+    free(outside);
     free(values);
     free(told);
     free(stamps);
@@ -335,18 +377,12 @@ static int with_sets(struct path_test *test, const struct path_way *way, void *r
     return told ? told : all[0][0];
 }
 
-static int lone_any(struct path_test *test, const struct path_way *way, struct sets *sets,
-                    void *result)
-{
-    return lone_measure(test, way, sets, result);
-}
-
 int path_lone(struct path_test *test, const struct path_way *way, struct path_lone *lone)
 {
     struct path_way alone = *way;
     alone.callers = alone.qps = alone.batch = alone.signal = alone.proxies = 1;
     *lone = (struct path_lone){0};
-    return with_sets(test, &alone, lone, lone_any);
+    return with_sets(test, &alone, lone, lone_measure);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -413,7 +449,7 @@ static int stream_measure(struct path_test *test, const struct path_way *way, st
                           void *result)
 {
     struct path_rate *rate = result;
-    struct caller *callers = aligned_alloc(64, sizeof(*callers) * way->callers);
+    struct caller *callers = aligned_alloc(alignof(struct caller), sizeof(*callers) * way->callers);
     _Atomic uint32_t ready = 0;
     if (!callers)
         return -ENOMEM;

@@ -36,13 +36,13 @@ extern const char *const path_stage_names[STAGES];
 
 struct path_spread {
     double median_ns, p99_ns, max_ns;
-    double typical_ns; /* mean of the middle half: stamp counters may count in steps of 10 ns */
+    double typical_ns; /* mean over the messages which as a whole are of the middle half */
 };
 
 struct path_lone {
     struct path_spread stage[STAGES];
-    double alpha_ns; /* a lone message from outside: the median of blocks without stamps */
-    uint32_t samples, interval;
+    double alpha_ns; /* a lone message from outside, without stamps: mean of the middle half */
+    uint32_t samples;
 };
 
 struct path_rate {

@@ -56,7 +56,6 @@ json_t *path_stage_rows(const struct path_lone *lone)
     }
     json_t *row = stage_row("sum", sum, lone->alpha_ns);
     json_object_set_new(row, "samples", json_integer(lone->samples));
-    json_object_set_new(row, "one_in", json_integer(lone->interval));
     json_array_append_new(rows, row);
     json_array_append_new(rows, stage_row("from outside", lone->alpha_ns, lone->alpha_ns));
     return rows;
@@ -68,8 +67,8 @@ void path_report_stages(const json_t *stages)
     const json_t *row;
     size_t i;
     printf(
-        "# stages of a lone message; typical: mean of the middle half; shares of the sum, and that "
-        "beside what is measured from outside\n");
+        "# stages of a lone message; typical: mean over the middle half of the messages; shares of "
+        "the sum, and that beside what is measured from outside\n");
     table_head(stdout, stage_columns, COLUMNS);
     json_array_foreach((json_t *)(uintptr_t)stages, i, row)
         table_row(stdout, stage_columns, COLUMNS, row);
