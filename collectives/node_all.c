@@ -8,6 +8,7 @@
  *                where they lie into all results (two-shot). 2 S read and 2 S written by two ranks
  *     cells      two ranks, any memory (node_cells.c)
  *     pieces     more ranks, any memory (node_pieces.c)
+ *     last       more ranks than two cores, any memory (node_last.c); small vectors, too
  *     groups     more ranks than cores, any memory (node_groups.c)
  *
  * Larger vectors begin with an exchange of where they lie. A rank whose own memory is not shared
@@ -197,6 +198,10 @@ static int begin(struct node_part *node)
         memmove(job->recv, job->send, bytes);
         return NODE_DONE;
     }
+    if (bytes <= node->all_bytes && node_has_last(node)) {
+        node->stage = COPIES;
+        return NODE_DONE;
+    }
     if (bytes <= node->all_bytes) {
         node->stage = SMALL;
         return node_exchange(node, job->send, bytes);
@@ -215,6 +220,7 @@ static int copies(struct node_part *node)
 {
     return node->size == 2              ? node_all_by_cells(node)
            : node->groups == node->size ? node_all_by_pieces(node)
+           : node_has_last(node)        ? node_all_by_last(node)
                                         : node_all_by_groups(node);
 }
 

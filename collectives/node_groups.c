@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * AllReduce of more ranks than cores through copies. The ranks of a node make groups, one for each
- * core: rank i is in group i mod groups, which is where ranks that are kept to cores are. Within a
- * group a sum stays in that core's caches; only sums of whole groups, and results, go between
- * cores.
+ * AllReduce of more ranks than cores through copies (two cores: node_last.c). The ranks of a node
+ * make groups, one for each core: rank i is in group i mod groups, which is where ranks that are
+ * kept to cores are. Within a group a sum stays in that core's caches; only sums of whole groups,
+ * and results, go between cores.
  *
  * Every piece is cut into as many parts as there are groups, and every part into as many slices as
  * a group has members. In turn k a rank collects the results of piece k - 3; makes the results of

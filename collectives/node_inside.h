@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the node's part share: node_reduce.c, node_all.c, node_cells.c, node_pieces.c.
- */
+/* What the files of the node's part share: node_reduce.c, node_all.c, node_cells.c, node_pieces.c,
+ * node_groups.c, node_last.c. */
 #ifndef SSTAR_COLLECTIVES_NODE_INSIDE_H
 #define SSTAR_COLLECTIVES_NODE_INSIDE_H
 
@@ -31,6 +31,13 @@ int node_all_reduce(struct node_part *node);
 int node_all_by_cells(struct node_part *node);
 int node_all_by_pieces(struct node_part *node);
 int node_all_by_groups(struct node_part *node);
+int node_all_by_last(struct node_part *node);
+/* Whether the vectors go that way, if they are copied; and node_waits_for_other_cores then. */
+static inline bool node_has_last(const struct node_part *node)
+{
+    return node->groups == 2 && node->size > 2;
+}
+bool node_last_waits_elsewhere(const struct node_part *node);
 
 /* Whether the vector is so long that its result would only drive out of the caches what is needed
  * sooner; then node_copy_out, else memcpy, goes past them. */

@@ -62,7 +62,7 @@ void node_part_crowd(struct node_part *node, int cores)
 {
     node->small_bytes = NODE_SLOT_BYTES;
     node->all_bytes = NODE_ALL_CROWDED_BYTES;
-    if (cores > 1 && cores < node->size && node->size % cores == 0)
+    if (cores > 1 && cores < node->size && (cores == 2 || node->size % cores == 0))
         node->groups = cores;
 }
 
@@ -459,6 +459,8 @@ int node_awaited(const struct node_part *node)
 
 bool node_waits_for_other_cores(const struct node_part *node)
 {
+    if (node_has_last(node) && node->act == NODE_ALL_REDUCE && !node->waits)
+        return node_last_waits_elsewhere(node);
     int core = atomic_load_explicit(&node->area->core, memory_order_relaxed);
     for (int i = node->seen; i < node->size; i++)
         if (i != node->me &&

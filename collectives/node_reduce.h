@@ -42,7 +42,10 @@ struct node_word {
 struct node_area {
     alignas(64) _Atomic uint64_t phase; /* how many meetings of the node this rank has come to */
     _Atomic int core;                   /* on which it ran when it came */
-    alignas(64) uint64_t send, recv;    /* the job's memory, in the address space of the rank */
+    alignas(64) _Atomic uint64_t come;  /* of a group, by its first rank (node_last.c): arrivals, */
+    alignas(64) _Atomic uint64_t result; /* signature << 32 | number of the piece that is done */
+    alignas(64) _Atomic uint64_t mark;   /* the same of the piece this rank has come to */
+    alignas(64) uint64_t send, recv;     /* the job's memory, in the address space of the rank */
     uint32_t send_is_shared, recv_is_shared, signature;
     struct node_slot slots[NODE_TURNS];
     alignas(64) char slot_data[NODE_TURNS][NODE_SLOT_BYTES];
@@ -87,6 +90,8 @@ struct node_part {
     bool moved;        /* something has, since whoever waits has asked */
     uint64_t cells[2]; /* that each gave before this act, of the few and of the many */
     bool long_ring;
+    uint64_t lasts; /* pieces before this act (node_last.c) */
+    bool leads;     /* we came last of our group */
     size_t filled, known,
         taken; /* of this act: ours; theirs that are full for all we know; taken */
     enum { NODE_WAITS_NOT, NODE_WAITS_MEET, NODE_WAITS_EXCHANGE } waits;

@@ -5,9 +5,8 @@
  * of both kinds, the same for all ranks or not; at odd addresses; in place or not; waited for at
  * once or in parts. Every value is checked, and what lies beside the result.
  */
-#include "collectives/collectives.h"
+#include "collectives/collective_plan.h"
 #include "collectives/element.h"
-#include "collectives/node_reduce.h"
 #include "tests/ranks.h"
 
 #include <sched.h>
@@ -20,6 +19,11 @@
 #include <cmocka.h>
 
 enum { GUARD = 64, SEED = 11 };
+
+struct way {
+    bool large;
+    int groups; /* instead of those that the machine has cores for, so that all ways are tried */
+};
 
 struct buffers {
     char *send[2], *recv[2]; /* from malloc, from sstar_alloc */
@@ -42,7 +46,7 @@ static const size_t edges[] = {
     NODE_CELL_BYTES,
     (size_t)NODE_CELL_BYTES *NODE_CELLS,
     (size_t)3 * NODE_CELL_BYTES *NODE_CELLS,
-    128 * 1024,
+    (size_t)128 * 1024,
     1024 * 1024 + 4096,
 };
 enum { EDGES = sizeof edges / sizeof *edges };
@@ -161,7 +165,7 @@ static int try_large(struct sstar_world *world, struct sstar_collective *plan,
 static int body(struct sstar_world *world, void *argument)
 {
     const size_t most = past_caches + 4096;
-    const bool *large = argument;
+    const struct way *way = argument;
     struct buffers b = {{malloc(most)}, {malloc(most)}};
     struct sstar_collective *plan = NULL;
     void *memory[2] = {NULL, NULL};
@@ -170,11 +174,13 @@ static int body(struct sstar_world *world, void *argument)
         err = sstar_alloc(world, most, &memory[1]);
     if (!err)
         err = sstar_collective_open(world, NULL, &plan);
+    if (!err && way->groups)
+        plan->node.groups = way->groups;
     b.send[1] = memory[0];
     b.recv[1] = memory[1];
     int (*const parts[])(struct sstar_world *, struct sstar_collective *,
                          const struct buffers *) = {try_edges, try_types, try_large};
-    for (int i = 0; i < (*large ? 3 : 2) && !err; i++) {
+    for (int i = 0; i < (way->large ? 3 : 2) && !err; i++) {
         int found = parts[i](world, plan, &b);
         err = found < 0 ? found : 0;
         bad += found > 0 ? found : 0;
@@ -190,10 +196,19 @@ static int body(struct sstar_world *world, void *argument)
 static void ranks_of_one_node(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 4; n++) {
-        bool large = n == 2;
-        ranks_expect(&(struct ranks){.size = n, .processes = n & 1, .body = body, .arg = &large});
+    for (int n = 2; n <= 5; n++) {
+        struct way way = {.large = n == 2};
+        ranks_expect(&(struct ranks){.size = n, .processes = n & 1, .body = body, .arg = &way});
     }
+}
+
+/* As with three cores, and with one. */
+static void ways_of_other_machines(void **state)
+{
+    (void)state;
+    struct way three = {.groups = 3}, each = {.groups = 3};
+    ranks_expect(&(struct ranks){.size = 6, .body = body, .arg = &three});
+    ranks_expect(&(struct ranks){.size = 3, .body = body, .arg = &each});
 }
 
 /* Four ranks then share cores two by two, wherever the test runs. */
@@ -215,6 +230,7 @@ int main(void)
 {
     keep_to_two_cores();
     printf("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_one_node)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_one_node),
+                                       cmocka_unit_test(ways_of_other_machines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
