@@ -16,34 +16,46 @@ static int histogram_open(struct workload *w, const struct sstar_aggregator_attr
     return err;
 }
 
+/* What the loops need stands in variables of their own: a pushed message might lie over *w, for all
+ * that the compiler knows. */
 static int push_updates(struct workload *w, uint64_t *done)
 {
-    uint64_t i = *done;
+    struct sstar_aggregator *a = w->state;
+    const uint16_t *to = w->to;
+    const uint32_t *entries = w->entry;
+    uint64_t i = *done, items = w->items;
     int err = 0;
-    for (; i < w->items && !err; i += !err) {
-        uint64_t entry = w->entry[i];
-        err = sstar_push(w->state, w->to[i], &entry, sizeof entry);
+    for (; i < items; i++) {
+        uint64_t entry = entries[i];
+        if ((err = sstar_push(a, to[i], &entry, sizeof entry)))
+            break;
     }
     *done = i;
     return err == -EAGAIN ? 0 : err;
 }
 
+static int pull_updates(struct workload *w)
+{
+    struct sstar_aggregator *a = w->state;
+    uint64_t *counts = w->table_of_rank, table = w->table;
+    struct sstar_item item;
+    int got;
+    while ((got = sstar_pull(a, &item)) > 0) {
+        uint64_t entry;
+        memcpy(&entry, item.data, sizeof entry);
+        counts[entry < table ? entry : 0]++;
+    }
+    return got;
+}
+
 static int histogram_run(struct workload *w)
 {
-    struct sstar_item item;
     uint64_t done = 0;
     int left;
     do {
-        int err = push_updates(w, &done), got;
-        if (err)
+        int err = push_updates(w, &done);
+        if (err || (err = pull_updates(w)))
             return err;
-        while ((got = sstar_pull(w->state, &item)) > 0) {
-            uint64_t entry;
-            memcpy(&entry, item.data, sizeof entry);
-            w->table_of_rank[entry < w->table ? entry : 0]++;
-        }
-        if (got < 0)
-            return got;
         left = sstar_advance(w->state, done == w->items);
     } while (left > 0);
     return left;

@@ -18,11 +18,12 @@ static uint64_t value_of(uint64_t entry, int ranks, int rank)
 static void answer(void *context, int asker, const void *questions, void *answers, uint32_t n)
 {
     const struct workload *w = context;
+    const uint64_t *values = w->table_of_rank, table = w->table;
     (void)asker;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t entry;
         memcpy(&entry, (const char *)questions + i * sizeof entry, sizeof entry);
-        memcpy((char *)answers + i * sizeof entry, &w->table_of_rank[entry < w->table ? entry : 0],
+        memcpy((char *)answers + i * sizeof entry, &values[entry < table ? entry : 0],
                sizeof entry);
     }
 }
@@ -46,32 +47,43 @@ static int gather_open(struct workload *w, const struct sstar_aggregator_attr *w
     return sstar_exchange_open(w->world, &attr, &g->exchange);
 }
 
+/* Variables of their own, as in histogram.c. */
 static int ask(struct workload *w, struct gather *g, uint64_t *done)
 {
-    uint64_t i = *done;
+    struct sstar_exchange *x = g->exchange;
+    const uint16_t *to = w->to;
+    const uint32_t *entries = w->entry;
+    uint64_t i = *done, items = w->items;
     int err = 0;
-    for (; i < w->items && !err; i += !err) {
-        uint64_t entry = w->entry[i];
-        err = sstar_ask(g->exchange, w->to[i], &entry, sizeof entry, i);
+    for (; i < items; i++) {
+        uint64_t entry = entries[i];
+        if ((err = sstar_ask(x, to[i], &entry, sizeof entry, i)))
+            break;
     }
     *done = i;
     return err == -EAGAIN ? 0 : err;
 }
 
+static int take_answers(struct gather *g)
+{
+    struct sstar_exchange *x = g->exchange;
+    uint64_t *values = g->got;
+    struct sstar_answer came;
+    int got;
+    while ((got = sstar_pull_answer(x, &came)) > 0)
+        memcpy(&values[came.tag], came.data, sizeof *values);
+    return got;
+}
+
 static int gather_run(struct workload *w)
 {
     struct gather *g = w->state;
-    struct sstar_answer came;
     uint64_t done = 0;
     int left;
     do {
-        int err = ask(w, g, &done), got;
-        if (err)
+        int err = ask(w, g, &done);
+        if (err || (err = take_answers(g)))
             return err;
-        while ((got = sstar_pull_answer(g->exchange, &came)) > 0)
-            memcpy(&g->got[came.tag], came.data, sizeof *g->got);
-        if (got < 0)
-            return got;
         left = sstar_exchange_advance(g->exchange, done == w->items);
     } while (left > 0);
     return left;
