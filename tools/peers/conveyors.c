@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * bale's conveyors doing what `sstar alltoall --no-check`, `sstar histogram` and `sstar
- * indexgather` do, for tools/compare-conveyors. Written against convey.h alone; bale itself is
+ * indexgather` do, for tools/compare-messages. Written against convey.h alone; bale itself is
  * built elsewhere. conveyors push|histogram|indexgather ROUTE ITEMS BYTES ROUNDS ROUTE: default
  * (what convey_new takes), simple (one hop, synchronous), tensor1 (one hop), tensor2 (two hops,
  * rows of half the ranks). Prints for each round items per second and rank, in millions, timed as

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small messages to random other ranks over MPI, for tools/compare-storm.
+ * Small messages to random other ranks over MPI, for tools/compare-messages.
  *   storm_mpi single|gathered MESSAGES BYTES ROUNDS
  * single: each message an MPI_Isend, 64 under way, received from MPI_ANY_SOURCE with 64 receives
  * posted. gathered: packed by hand into 8 KiB buffers, two for each destination. Every message is
