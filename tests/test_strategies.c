@@ -3,7 +3,9 @@
  * Every strategy, mesh of two and three hops and both bases of adaptive too, on 1 to 16 ranks and 1
  * to 8 nodes, the last of which may have fewer ranks; messages of 1 B to 64 KiB, alike or not; to
  * all, to one, from one, none, skewed; on a device that keeps the order of bytes and one that keeps
- * none. A sample by chance, all of it with SSTAR_TEST_FULL=1; SSTAR_TEST_SEED for another sample.
+ * none. A sample by chance, SSTAR_TEST_SEED for another one. With SSTAR_TEST_FULL=1 every world and
+ * order, each with a slice of the cases in which every two values of the others meet;
+ * SSTAR_TEST_SLICE=I/N for slice I of N, 1/1 for all of it, and SSTAR_TEST_WAY=I for one strategy.
  */
 #include "collectives/mesh_route.h"
 #include "tests/ranks.h"
@@ -17,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 16, NODES = 8, SAMPLES = 10, MOST_BYTES = 300 * 1000 };
+enum { RANKS = 16, NODES = 8, SAMPLES = 10, MOST_BYTES = 300 * 1000, SLICES = 13 };
 
 static const enum pattern patterns[] = {UNIFORM, ALL_TO_ONE, ONE_TO_ALL, NOTHING, SKEWED};
 static const uint32_t sizes[] = {1, 8, 12, 157, 512, 4096, 65536};
@@ -45,15 +47,50 @@ static bool full(void)
     return text && strcmp(text, "0") != 0;
 }
 
+/* Which cases a full run tries: those of number `first` of `of`, shifted from world to world. */
+struct slice {
+    unsigned first, of;
+};
+
+static struct slice slice_asked_for(void)
+{
+    struct slice slice = {0, SLICES};
+    const char *text = getenv("SSTAR_TEST_SLICE");
+    if (text && sscanf(text, "%u/%u", &slice.first, &slice.of) == 2 && slice.of && slice.first &&
+        slice.first <= slice.of)
+        slice.first--;
+    else if (text)
+        fail_msg("SSTAR_TEST_SLICE is I/N, not '%s'", text);
+    return slice;
+}
+
+static bool in_slice(const struct slice *slice, unsigned world, unsigned c)
+{
+    return (c + world) % slice->of == slice->first;
+}
+
+static bool way_asked_for(unsigned way)
+{
+    const char *text = getenv("SSTAR_TEST_WAY");
+    return !text || strtoul(text, NULL, 10) == way;
+}
+
 struct sample {
     uint64_t random;
+    unsigned world;
+    struct slice slice;
 };
+
+static unsigned way_of(unsigned c)
+{
+    return c / SIZES / 2 % WAYS;
+}
 
 static int one_case(struct sstar_world *world, unsigned c, uint64_t r)
 {
     static const uint32_t flushes[] = {64, 1000, 8192, 100000};
     uint32_t bytes = sizes[c % SIZES], fixed = c / SIZES % 2, messages = MOST_BYTES / (bytes + 200);
-    unsigned way = c / SIZES / 2 % WAYS;
+    unsigned way = way_of(c);
     struct traffic t = {.name = "",
                         .pattern = patterns[c / SIZES / 2 / WAYS],
                         .messages = messages > 300 ? 300 : messages,
@@ -77,11 +114,14 @@ static int one_case(struct sstar_world *world, unsigned c, uint64_t r)
 
 static int cases(struct sstar_world *world, void *arg)
 {
-    uint64_t random = ((const struct sample *)arg)->random;
+    const struct sample *sample = arg;
     unsigned n = full() ? CASES : SAMPLES;
     for (unsigned i = 0; i < n; i++) {
-        uint64_t r = traffic_mix(random, 5, i);
-        if (one_case(world, full() ? i : (unsigned)(r % CASES), r / CASES))
+        uint64_t r = traffic_mix(sample->random, 5, i);
+        unsigned c = full() ? i : (unsigned)(r % CASES);
+        if ((full() && !in_slice(&sample->slice, sample->world, c)) || !way_asked_for(way_of(c)))
+            continue;
+        if (one_case(world, c, r / CASES))
             return -1;
     }
     return 0;
@@ -89,7 +129,8 @@ static int cases(struct sstar_world *world, void *arg)
 
 static int world_of(int size, int ranks_per_node, uint64_t random)
 {
-    struct sample sample = {random};
+    static unsigned worlds;
+    struct sample sample = {random, worlds++, slice_asked_for()};
     struct ranks ranks = {
         .size = size, .ranks_per_node = ranks_per_node, .body = cases, .arg = &sample};
     if (random % 2)
@@ -118,6 +159,37 @@ static void every_message_comes_once(void **state)
         for (int ranks_per_node = least; ranks_per_node <= size; ranks_per_node++) {
             assert_int_equal(world_of(size, ranks_per_node, random_next(&random) >> 32 | 1), 0);
             assert_int_equal(world_of(size, ranks_per_node, random_next(&random) >> 33 << 1), 0);
+        }
+    }
+}
+
+/* In a slice of a full run every world meets every value of each, and every two values meet. */
+static void a_slice_covers_each_pair(void **state)
+{
+    (void)state;
+    enum { WORLDS = 230 };
+    for (unsigned first = 0; first < SLICES; first++) {
+        const struct slice slice = {first, SLICES};
+        static bool met[4][8][4][8];
+        memset(met, 0, sizeof met);
+        for (unsigned w = 0; w < WORLDS; w++) {
+            bool here[4][8] = {{false}};
+            for (unsigned c = 0; c < CASES; c++) {
+                const unsigned v[4] = {c % SIZES, c / SIZES % 2, way_of(c), c / SIZES / 2 / WAYS};
+                for (unsigned i = 0; i < 4 && in_slice(&slice, w, c); i++) {
+                    here[i][v[i]] = true;
+                    for (unsigned k = 0; k < 4; k++)
+                        met[i][v[i]][k][v[k]] = true;
+                }
+            }
+            static const unsigned n[4] = {SIZES, 2, WAYS, PATTERNS};
+            for (unsigned i = 0; i < 4; i++)
+                for (unsigned v = 0; v < n[i]; v++) {
+                    assert_true(here[i][v]);
+                    for (unsigned k = 0; w == WORLDS - 1 && k < 4; k++)
+                        for (unsigned u = 0; k != i && u < n[k]; u++)
+                            assert_true(met[i][v][k][u]);
+                }
         }
     }
 }
@@ -166,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mesh_leads_everywhere),
         cmocka_unit_test(a_mesh_has_few_links),
+        cmocka_unit_test(a_slice_covers_each_pair),
         cmocka_unit_test(every_message_comes_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
