@@ -31,10 +31,11 @@ int sstar_aggregator_reset(struct sstar_aggregator *a)
     local_reset(a);
     if (a->nodes > 1 && (err = a->strategy->reset(a)))
         return err;
-    uint64_t memory_bytes = a->ledger.memory_bytes;
+    uint64_t memory_bytes = a->ledger.memory_bytes, bound_bytes = a->ledger.pool_bound_bytes;
     ledger_reset(&a->ledger, a->ledger.past[SSTAR_PAST_S_STAR].bytes,
                  a->ledger.past[SSTAR_PAST_S_STAR_RATE].bytes);
     a->ledger.memory_bytes = memory_bytes;
+    a->ledger.pool_bound_bytes = bound_bytes;
     memset(a->sent, 0, (size_t)a->size * sizeof *a->sent);
     a->done = a->finished = false;
     a->front.ranks = (uint32_t)a->size;

@@ -20,17 +20,28 @@ struct sstar_link_attr streams_attr(const struct sstar_aggregator *a, int most,
     return peers_attr(a, most, slot_bytes_of(a, format), STREAM_SLOTS, STREAM_BUDGET_BYTES);
 }
 
+uint64_t streams_pooled_bytes(const struct sstar_aggregator *a, int n,
+                              const struct item_format *format)
+{
+    struct pool_sizes sizes = pool_sizes(slot_bytes_of(a, format));
+    struct sstar_link_attr attr = pool_link_attr(&sizes);
+    return pool_bytes(&sizes) + links_bytes(&attr, n, 0);
+}
+
 int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
-                 const struct item_format *format, bool fenced, struct streams **out)
+                 const struct item_format *format, bool pooled, struct streams **out)
 {
     struct streams *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
     *s = (struct streams){.a = a, .format = *format, .header_bytes = sizeof(struct buffer_header)};
-    s->header_bytes += fenced ? sizeof(uint64_t) : 0;
-    struct sstar_link_attr attr = streams_attr(a, most, format);
-    s->slot_bytes = attr.slot_bytes;
+    s->header_bytes += pooled ? sizeof(uint64_t) : 0;
+    s->slot_bytes = slot_bytes_of(a, format);
+    struct pool_sizes sizes = pool_sizes(s->slot_bytes);
+    struct sstar_link_attr attr = pooled ? pool_link_attr(&sizes) : streams_attr(a, most, format);
     int err = peers_open(a, ranks, n, &attr, &s->peers);
+    if (!err && pooled)
+        err = pool_open(a, s->peers, s->slot_bytes, &s->pool);
     if (!err && !(s->stream = calloc((size_t)n + 1, sizeof *s->stream)))
         err = -ENOMEM;
     if (err) {
@@ -47,12 +58,46 @@ void streams_close(struct streams *s)
     if (!s)
         return;
     peers_close(s->peers);
+    pool_close(s->pool);
     free(s->stream);
     free(s);
 }
 
+/* ---- buffers: of the link, or of the pool -------------------------------------------------------
+ */
+
+static int buffer_reserve(struct streams *s, int i, uint8_t **payload)
+{
+    return s->pool ? pool_reserve(s->pool, i, payload)
+                   : link_reserve(s->peers->peer[i].link, s->slot_bytes, (void **)payload);
+}
+
+static int buffer_commit(struct streams *s, int i, uint32_t bytes)
+{
+    struct peer *p = &s->peers->peer[i];
+    return s->pool ? pool_commit(s->pool, i, bytes, &p->ticket)
+                   : link_commit_ticket(p->link, bytes, 0, &p->ticket);
+}
+
+static int buffer_receive(struct streams *s, int i, struct message *m)
+{
+    return s->pool ? pool_receive(s->pool, i, m) : link_receive(s->peers->peer[i].link, m);
+}
+
+static void buffer_release(struct streams *s, int i)
+{
+    struct peer *p = &s->peers->peer[i];
+    if (p->taken && s->pool)
+        pool_release(s->pool, i, p->taken);
+    else if (p->taken)
+        link_release(p->link, p->taken);
+    p->taken = 0;
+}
+
 void streams_reset(struct streams *s)
 {
+    for (int i = 0; i < s->peers->n; i++)
+        buffer_release(s, i);
     peers_reset(s->peers);
     for (int i = 0; i < s->peers->n; i++)
         s->stream[i] = (struct stream){.lane = lane_of_format(&s->format)};
@@ -77,11 +122,11 @@ static void set_lane_end(struct streams *s, struct stream *t)
 static int open_buffer(struct streams *s, int i)
 {
     struct stream *t = &s->stream[i];
-    void *payload;
-    int err = link_reserve(s->peers->peer[i].link, s->slot_bytes, &payload);
-    if (err)
+    int err = buffer_reserve(s, i, &t->buffer);
+    if (err) {
+        t->buffer = NULL;
         return err;
-    t->buffer = payload;
+    }
     lane_open(&t->lane, t->buffer + s->header_bytes, t->buffer + s->header_bytes);
     s->peers->peer[i].opened_ns = clock_ns();
     s->peers->open++;
@@ -135,7 +180,7 @@ static int send_buffer(struct streams *s, int i, uint8_t flags)
         *(uint64_t *)(t->buffer + bytes) = p->sent + count;
         bytes += (uint32_t)sizeof(uint64_t);
     }
-    int err = link_commit_ticket(p->link, bytes, 0, &p->ticket);
+    int err = buffer_commit(s, i, bytes);
     if (err)
         return err;
     p->sent += count;
@@ -213,7 +258,23 @@ int streams_flush(struct streams *s)
 
 int streams_progress(struct streams *s)
 {
-    return sstar_links_progress(s->peers->links);
+    int moved = sstar_links_progress(s->peers->links);
+    int notes = moved < 0 || !s->pool ? 0 : pool_progress(s->pool);
+    return moved < 0 ? moved : notes < 0 ? notes : moved + notes;
+}
+
+/* Send the end of the stream: in its last buffer, or behind it as a note. */
+static int send_end(struct streams *s, int i)
+{
+    struct peer *p = &s->peers->peer[i];
+    int err = 0;
+    if (!s->pool) {
+        err = s->stream[i].buffer ? 0 : open_buffer(s, i);
+        return err ? err : send_buffer(s, i, BUFFER_LAST);
+    }
+    if (s->stream[i].buffer)
+        err = send_buffer(s, i, 0);
+    return err ? err : pool_end(s->pool, i, p->sent, &p->ticket);
 }
 
 int streams_end(struct streams *s)
@@ -221,11 +282,8 @@ int streams_end(struct streams *s)
     bool waiting = false;
     for (int i = 0; i < s->peers->n; i++) {
         struct peer *p = &s->peers->peer[i];
-        int err = p->last_sent || s->stream[i].buffer ? 0 : open_buffer(s, i);
-        if (!err && !p->last_sent) {
-            err = send_buffer(s, i, BUFFER_LAST);
-            p->last_sent = !err;
-        }
+        int err = p->last_sent ? 0 : send_end(s, i);
+        p->last_sent |= !err;
         if (err && err != -EAGAIN)
             return err;
         waiting = waiting || err;
@@ -279,12 +337,9 @@ int stream_peek(struct streams *s, int i, const uint8_t **item)
     struct stream *t = &s->stream[i];
     struct peer *p = &s->peers->peer[i];
     while (!t->left) {
-        if (p->taken) {
-            link_release(p->link, p->taken);
-            p->taken = 0;
-        }
+        buffer_release(s, i);
         struct message m;
-        int got = link_receive(p->link, &m);
+        int got = buffer_receive(s, i, &m);
         if (got <= 0)
             return got;
         p->taken++;

@@ -7,7 +7,7 @@
 #ifndef SSTAR_COLLECTIVES_AGGREGATOR_STREAMS_H
 #define SSTAR_COLLECTIVES_AGGREGATOR_STREAMS_H
 
-#include "collectives/strategy.h"
+#include "collectives/aggregator_pool.h"
 
 struct stream {
     struct sstar_lane lane; /* the open buffer */
@@ -28,6 +28,7 @@ struct stream {
 struct streams {
     struct sstar_aggregator *a;
     struct peers *peers;
+    struct pool *pool;     /* where the buffers come from; NULL: from each link's slots */
     struct stream *stream; /* [peers->n] */
     struct item_format format;
     uint32_t slot_bytes;
@@ -36,16 +37,18 @@ struct streams {
     bool urged; /* some stream is urgent */
 };
 
-/* `most`: how many peers any rank of the world has. Fenced: each buffer carries a number.
- * Collective.
+/* `most`: how many peers any rank of the world has. Pooled: buffers are those of a common pool, for
+ * peers that it is asked for, and each carries a number, the fence. Collective.
  */
 int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
-                 const struct item_format *format, bool fenced, struct streams **streams);
+                 const struct item_format *format, bool pooled, struct streams **streams);
 void streams_close(struct streams *s);
 void streams_reset(struct streams *s);
-/* The links that streams_open opens. */
+/* The links that streams_open opens, and bytes of pooled ones to n peers, the pool with them. */
 struct sstar_link_attr streams_attr(const struct sstar_aggregator *a, int most,
                                     const struct item_format *format);
+uint64_t streams_pooled_bytes(const struct sstar_aggregator *a, int n,
+                              const struct item_format *format);
 /* A message for peer i whose lane has no room for it; `passed`: not pushed here. 0, -EAGAIN, or an
  * error. */
 int streams_put(struct streams *s, int i, int source, int destination, const void *data,

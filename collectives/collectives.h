@@ -424,6 +424,9 @@ struct sstar_ledger {
     uint64_t moving_ns;    /* looking for arrivals, gathering, passing on, ringing */
     uint64_t waiting_ns;   /* in advance, while nothing moved */
     uint64_t memory_bytes; /* that this rank took for messages under way */
+    /* Of `adaptive`: what one destination that goes straight may have of that at most, here and at
+     * the destination each; 0: there is no such pool. */
+    uint64_t pool_bound_bytes;
 };
 SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator,
                                        struct sstar_ledger *out);
@@ -433,6 +436,7 @@ struct sstar_link_ledger {
     uint64_t wire_messages, wire_bytes;
     uint64_t messages, message_bytes; /* that travelled in them */
     uint64_t past_bytes;              /* of these, in wire messages past S* */
+    uint64_t pool_peak_bytes;         /* of the pool here, most at once */
 };
 /* links[rank], of which there are as many as ranks. */
 SSTAR_API void sstar_aggregator_links(const struct sstar_aggregator *aggregator,

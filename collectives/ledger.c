@@ -76,6 +76,8 @@ void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one)
         sum->age_greatest_ns = one->age_greatest_ns;
     if (one->memory_bytes > sum->memory_bytes)
         sum->memory_bytes = one->memory_bytes;
+    if (one->pool_bound_bytes > sum->pool_bound_bytes)
+        sum->pool_bound_bytes = one->pool_bound_bytes;
     for (int i = 0; i < LEDGER_WIRE_CLASSES; i++) {
         sum->wire_class[i] += one->wire_class[i];
         sum->wire_class_messages[i] += one->wire_class_messages[i];

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Per destination, while running: a pair that alone fills S* before its first message is too old
- * has buffers of its own and goes straight (as `rank`); all others share the streams of a base
- * strategy, `node`, or `mesh` in worlds of many nodes.
+ * has buffers of its own, from a common pool (aggregator_pool.h), and goes straight (as `rank`);
+ * all others share the streams of a base strategy, `node`, or `mesh` in worlds of many nodes.
  *
  * Up: S* bytes for one rank were pushed within the age bound, four times running (a burst that is
- * soon over travels better in company). Down: two buffers left with less, and
- * the peer has read all that went straight. The order of a pair is kept so: a buffer that goes
- * straight carries how many messages of the pair went by the base before (its fence), and waits at
- * the receiver until they are there; the base is urged to bring them.
+ * soon over travels better in company), and the peer has granted places. Down: two buffers left
+ * with less, or none for long, and the peer has read all that went straight. The order of a pair is
+ * kept so: a buffer that goes straight carries how many messages of the pair went by the base
+ * before (its fence), and waits at the receiver until they are there; the base is urged to bring
+ * them.
  */
 #include "collectives/aggregator_streams.h"
 #include <stdlib.h>
 
-enum { NODES_MOST = 64, THIN_MOST = 2, HOT_LEAST = 4, LEAST_DEADLINE_NS = 100 * 1000 };
+enum {
+    NODES_MOST = 64,
+    THIN_MOST = 2,
+    HOT_LEAST = 4,
+    LEAST_DEADLINE_NS = 100 * 1000,
+    QUIET_DEADLINES = 16, /* without a buffer: the pair gives its places back */
+    FLUSHES_PER_LOOK = 64,
+};
 
 struct pair {
     bool straight;
@@ -31,6 +39,7 @@ struct adaptive {
     double s_star_bytes;
     uint64_t deadline_ns;
     bool base_first;
+    uint32_t flushes;
 };
 
 static const struct strategy *base_of(const struct sstar_aggregator *a)
@@ -68,7 +77,8 @@ static size_t adaptive_shared_bytes(const struct sstar_aggregator *a, int local)
 
 static uint64_t adaptive_link_bytes(const struct sstar_aggregator *a)
 {
-    return base_of(a)->link_bytes(a) + strategy_rank.link_bytes(a);
+    struct item_format format = format_plain(a->item_bytes);
+    return base_of(a)->link_bytes(a) + streams_pooled_bytes(a, peers_remote(a, NULL), &format);
 }
 
 static int open_direct(struct sstar_aggregator *a, struct adaptive *ad)
@@ -81,8 +91,10 @@ static int open_direct(struct sstar_aggregator *a, struct adaptive *ad)
     int err =
         streams_open(a, ranks, n, a->size - node_map_least(&a->map), &format, true, &ad->direct);
     free(ranks);
-    if (!err)
+    if (!err) {
         ad->direct->thin_bytes = (uint32_t)ad->s_star_bytes;
+        a->ledger.pool_bound_bytes = pool_bound_bytes(ad->direct->pool);
+    }
     return err;
 }
 
@@ -129,16 +141,6 @@ static void adaptive_close(struct sstar_aggregator *a)
     a->state = NULL;
 }
 
-static int adaptive_reset(struct sstar_aggregator *a)
-{
-    struct adaptive *ad = a->state;
-    streams_reset(ad->direct);
-    memset(ad->pair, 0, (size_t)a->size * sizeof *ad->pair);
-    for (int i = 0; i < ad->direct->peers->n; i++)
-        a->lanes[ad->direct->peers->peer[i].rank] = &a->shut;
-    return in_base(a, ad->base->reset);
-}
-
 /* ---- sending ------------------------------------------------------------------------------------
  */
 
@@ -167,11 +169,19 @@ static void go_straight(struct sstar_aggregator *a, int to)
     leave(a, ad, 0);
 }
 
-/* Whether what is pushed next may go by the base again. */
+/* The pair has buffers no more: what is pushed next goes by the base again. */
+static void go_back(struct sstar_aggregator *a, int to)
+{
+    struct adaptive *ad = a->state;
+    pool_want(ad->direct->pool, ad->direct->peers->index_of[to], false);
+    ad->pair[to].straight = false;
+    ad->pair[to].hot = 0;
+    a->lanes[to] = &a->shut;
+}
+
 static bool may_go_back(const struct adaptive *ad, int i)
 {
-    const struct stream *t = &ad->direct->stream[i];
-    return t->thin >= THIN_MOST && !t->buffer && link_idle(ad->direct->peers->peer[i].link);
+    return !ad->direct->stream[i].buffer && pool_idle(ad->direct->pool, i);
 }
 
 /* Does this pair fill S* in time, again and again? */
@@ -181,7 +191,7 @@ static bool is_hot(const struct adaptive *ad, struct pair *p, uint32_t bytes)
         p->since_ns = clock_ns();
     p->bytes += bytes;
     if ((double)p->bytes < ad->s_star_bytes)
-        return false;
+        return p->hot >= HOT_LEAST;
     p->bytes = 0;
     p->hot = clock_ns() - p->since_ns <= ad->deadline_ns ? p->hot + 1 : 0;
     return p->hot >= HOT_LEAST;
@@ -192,25 +202,41 @@ static int adaptive_push(struct sstar_aggregator *a, int to, const void *data, u
     struct adaptive *ad = a->state;
     struct pair *p = &ad->pair[to];
     int i = ad->direct->peers->index_of[to];
-    if (p->straight && may_go_back(ad, i)) {
-        p->straight = false;
-        p->hot = 0;
-        a->lanes[to] = &a->shut;
-    }
+    struct pool *pool = ad->direct->pool;
+    if (p->straight && ad->direct->stream[i].thin >= THIN_MOST && may_go_back(ad, i))
+        go_back(a, to);
+    if (!p->straight && p->hot >= HOT_LEAST && pool_wanted(pool, i) && pool_granted(pool, i))
+        go_straight(a, to);
     if (p->straight)
         return streams_put(ad->direct, i, a->rank, to, data, bytes, false);
     int err = push_base(a, to, data, bytes);
     if (err)
         return err;
     p->by_base++;
-    if (is_hot(ad, p, bytes))
-        go_straight(a, to);
+    pool_want(pool, i, is_hot(ad, p, bytes));
     return 0;
+}
+
+/* Places that are held for pairs that have grown quiet are somebody else's. */
+static void cool_down(struct sstar_aggregator *a)
+{
+    const struct adaptive *ad = a->state;
+    uint64_t now = clock_ns();
+    for (int i = 0; i < ad->direct->peers->n; i++) {
+        int to = ad->direct->peers->peer[i].rank;
+        uint64_t since = ad->direct->stream[i].last_ns, base = ad->pair[to].since_ns;
+        since = since > base ? since : base;
+        if (pool_wanted(ad->direct->pool, i) && may_go_back(ad, i) &&
+            now - since > QUIET_DEADLINES * ad->deadline_ns)
+            go_back(a, to);
+    }
 }
 
 static int adaptive_flush(struct sstar_aggregator *a)
 {
     struct adaptive *ad = a->state;
+    if (++ad->flushes % FLUSHES_PER_LOOK == 0)
+        cool_down(a);
     int moved = streams_flush(ad->direct);
     int more = moved < 0 ? moved : in_base(a, ad->base->flush);
     return more < 0 ? more : moved + more;
@@ -222,6 +248,16 @@ static int adaptive_progress(struct sstar_aggregator *a)
     int moved = streams_progress(ad->direct);
     int more = moved < 0 ? moved : in_base(a, ad->base->progress);
     return more < 0 ? more : moved + more;
+}
+
+static int adaptive_reset(struct sstar_aggregator *a)
+{
+    struct adaptive *ad = a->state;
+    streams_reset(ad->direct);
+    for (int i = 0; i < ad->direct->peers->n; i++)
+        go_back(a, ad->direct->peers->peer[i].rank);
+    memset(ad->pair, 0, (size_t)a->size * sizeof *ad->pair);
+    return in_base(a, ad->base->reset);
 }
 
 /* ---- receiving ----------------------------------------------------------------------------------

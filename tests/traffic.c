@@ -168,6 +168,7 @@ int traffic_run(struct sstar_world *world, const struct traffic *t, enum sstar_s
                                          .flush_bytes = t->flush_bytes,
                                          .flush = t->flush,
                                          .hops = t->hops,
+                                         .s_star_bytes = t->s_star_bytes,
                                          .buffer_bytes = t->buffer_bytes,
                                          .max_age_us = t->max_age_us};
     struct sstar_aggregator *a;

@@ -20,6 +20,7 @@ struct traffic {
     bool fixed; /* open it for messages of most_bytes alone */
     enum sstar_flush flush;
     uint32_t hops;
+    double s_star_bytes; /* 0: of the imposed wire */
 };
 
 /* Where message i of a rank goes. */
