@@ -37,6 +37,7 @@ int sstar_aggregator_reset(struct sstar_aggregator *a)
     a->ledger.memory_bytes = memory_bytes;
     a->ledger.pool_bound_bytes = bound_bytes;
     memset(a->sent, 0, (size_t)a->size * sizeof *a->sent);
+    memset(a->refused_since_ns, 0, (size_t)a->size * sizeof *a->refused_since_ns);
     a->done = a->finished = false;
     a->front.ranks = (uint32_t)a->size;
     a->moved = 0;
@@ -89,14 +90,36 @@ static int refuse_push(struct sstar_aggregator *a, int to, uint32_t bytes)
                       a->max_item_bytes);
 }
 
+/* Let the strategy, or the node's memory, have a message; one of some is timed. */
+static int hand_over(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
+{
+    bool cross = a->node_of[to] != a->node, timed = !(a->sampled.pushes++ % PUSHES_PER_SAMPLE);
+    uint64_t begun = timed ? clock_ns() : 0;
+    int err = cross ? a->strategy->push(a, to, data, bytes) : local_push(a, to, data, bytes);
+    if (!timed && err != -EAGAIN && !a->refused_since_ns[to])
+        return err;
+    uint64_t now = clock_ns(), *since = &a->refused_since_ns[to];
+    struct sstar_link_ledger *link =
+        &a->sent[cross && a->strategy->link_to ? a->strategy->link_to(a, to) : to];
+    if (timed && now - begun < PUSHES_PER_SAMPLE * INTERRUPTED_NS) {
+        uint64_t took = now - begun, copying = copying_ns(a, 1);
+        took = PUSHES_PER_SAMPLE * (took > copying ? took - copying : 0);
+        a->ledger.pushing_ns += took;
+        link->pushing_ns += took;
+    }
+    if (*since && err != -EAGAIN)
+        link->refused_ns += now - *since;
+    *since = err != -EAGAIN ? 0 : *since ? *since : now;
+    return err;
+}
+
 int sstar_push_slow(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     WORLD_TURN(a->world);
     if (a->world->failed || a->done || (unsigned)to >= (unsigned)a->size ||
         bytes > a->max_item_bytes || (a->item_bytes && bytes != a->item_bytes))
         return refuse_push(a, to, bytes);
-    bool cross = a->node_of[to] != a->node;
-    int err = cross ? a->strategy->push(a, to, data, bytes) : local_push(a, to, data, bytes);
+    int err = hand_over(a, to, data, bytes);
     if (err) {
         a->ledger.full += err == -EAGAIN;
         return err;

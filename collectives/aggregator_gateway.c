@@ -239,12 +239,14 @@ static int send_copied(struct sstar_aggregator *a, struct gateway *g, uint64_t *
     int err = link_reserve(g->link, out->directory_bytes + out->item_bytes, (void **)&to);
     if (err)
         return err;
+    uint64_t begun = clock_ns();
     memcpy(to, directory_of(a, g), out->directory_bytes);
     to += out->directory_bytes;
     for (uint32_t p = 0; p < out->pieces; p++) {
         memcpy(to, g->piece[p].data, g->piece[p].bytes);
         to += g->piece[p].bytes;
     }
+    a->ledger.copying_ns += clock_ns() - begun;
     err = link_commit_ticket(g->link, out->directory_bytes + out->item_bytes, 0, ticket);
     if (!err)
         a->ledger.copied_bytes += out->payload_bytes;
@@ -296,8 +298,7 @@ static int send_ready(struct sstar_aggregator *a, const struct channel *c)
     out->ready = false;
     g->last_ns = clock_ns();
     g->last_bytes = out->directory_bytes + out->item_bytes + LINK_TRAILER_BYTES;
-    sent_account(a, rank_at(a, c->node, a->node % g->readers), g->last_bytes, out->count,
-                 out->payload_bytes);
+    sent_account(a, gateway_rank(a, c->node), g->last_bytes, out->count, out->payload_bytes);
     if (out->count)
         ledger_age(&a->ledger, g->last_ns - out->oldest_ns, 1);
     return 0;

@@ -63,29 +63,30 @@ void local_close(struct sstar_aggregator *a)
     a->local = NULL;
 }
 
-static void publish(struct sstar_aggregator *a, struct ring_writer *w)
+static void publish(struct sstar_aggregator *a, int to)
 {
+    struct ring_writer *w = &a->local->to[to];
     ring_publish(w);
-    lane_account(a, w->lane, false);
+    lane_account(a, w->lane, rank_at(a, a->node, to), false);
 }
 
 void local_publish(struct sstar_aggregator *a)
 {
     for (int i = 0; i < a->local_size; i++)
         if (lane_settle(&a->local->lane[i]))
-            publish(a, &a->local->to[i]);
+            publish(a, i);
 }
 
 int local_push(struct sstar_aggregator *a, int to, const void *data, uint32_t bytes)
 {
     struct ring_writer *w = &a->local->to[a->local_of[to]];
-    publish(a, w);
+    publish(a, a->local_of[to]);
     int err = ring_open_lane(w, sstar_lane_room(w->lane, bytes), LANE_BYTES);
     if (err) {
         lane_shut(w->lane);
         return err;
     }
-    sstar_lane_put(w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+    lane_put(a, w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
     return 0;
 }
 
@@ -126,7 +127,7 @@ void local_finish(struct sstar_aggregator *a)
     for (int i = 0; i < a->local_size; i++) {
         if (a->local->to[i].closed)
             continue;
-        publish(a, &a->local->to[i]);
+        publish(a, i);
         ring_close(&a->local->to[i]);
     }
 }

@@ -105,6 +105,12 @@ static inline struct per_node *per_node(const struct sstar_aggregator *a)
     return a->state;
 }
 
+/* The rank that is the gateway of node `other` to ours. */
+static inline int gateway_rank(const struct sstar_aggregator *a, int other)
+{
+    return rank_at(a, other, a->node % local_size_of(a, other));
+}
+
 /* aggregator_gateway.c */
 int gateway_open(struct sstar_aggregator *a, struct channel *c, uint8_t *rings,
                  uint8_t *directories);

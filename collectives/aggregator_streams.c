@@ -152,7 +152,8 @@ static void account(struct streams *s, int i, uint32_t bytes)
     lane->count -= t->passed;
     lane->bytes -= t->passed_bytes;
     a->ledger.copied_bytes += t->passed_bytes;
-    lane_account(a, lane, true);
+    copy_account(a, s->peers->peer[i].rank, t->passed);
+    lane_account(a, lane, s->peers->peer[i].rank, true);
     t->last_ns = now;
     t->last_bytes = bytes;
     t->passed = t->passed_bytes = t->seen = 0;
@@ -200,7 +201,7 @@ int streams_put(struct streams *s, int i, int source, int destination, const voi
         err = open_buffer(s, i);
     if (err)
         return err;
-    sstar_lane_put(&t->lane, (uint32_t)source, (uint32_t)destination, data, bytes);
+    lane_put(s->a, &t->lane, (uint32_t)source, (uint32_t)destination, data, bytes);
     t->passed += passed;
     t->passed_bytes += passed ? bytes : 0;
     set_lane_end(s, t);

@@ -421,6 +421,10 @@ struct sstar_ledger {
      * that were put into a lane together. */
     uint64_t message_class[128];
     uint64_t age_greatest_ns;
+    /* Where the time went. Of pushing and copying only samples are timed: one call of eight, and of
+     * the copies every 16th of those that begin a lane or stand alone. */
+    uint64_t pushing_ns;   /* in sstar_push, looks at the wire and copies not counted */
+    uint64_t copying_ns;   /* of messages: as they are pushed, and on their way */
     uint64_t moving_ns;    /* looking for arrivals, gathering, passing on, ringing */
     uint64_t waiting_ns;   /* in advance, while nothing moved */
     uint64_t memory_bytes; /* that this rank took for messages under way */
@@ -430,13 +434,16 @@ struct sstar_ledger {
 };
 SSTAR_API void sstar_aggregator_ledger(const struct sstar_aggregator *aggregator,
                                        struct sstar_ledger *out);
-/* The same for what this rank sent over its link to each rank of another node: to the gateway there
- * with `node`, to the next hop with `mesh`. */
+/* The same for what this rank sent over its link to each rank: to the gateway of another node with
+ * `node`, to the next hop with `mesh`. */
 struct sstar_link_ledger {
     uint64_t wire_messages, wire_bytes;
     uint64_t messages, message_bytes; /* that travelled in them */
     uint64_t past_bytes;              /* of these, in wire messages past S* */
     uint64_t pool_peak_bytes;         /* of the pool here, most at once */
+    /* As in the ledger; ranks of this node have these too. Refused: from the first push that found
+     * no room to the one that did. */
+    uint64_t pushing_ns, copying_ns, refused_ns;
 };
 /* links[rank], of which there are as many as ranks. */
 SSTAR_API void sstar_aggregator_links(const struct sstar_aggregator *aggregator,

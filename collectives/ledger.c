@@ -70,6 +70,8 @@ void ledger_add(struct sstar_ledger *sum, const struct sstar_ledger *one)
     sum->full += one->full;
     sum->merged_messages += one->merged_messages;
     sum->merged_bytes += one->merged_bytes;
+    sum->pushing_ns += one->pushing_ns;
+    sum->copying_ns += one->copying_ns;
     sum->moving_ns += one->moving_ns;
     sum->waiting_ns += one->waiting_ns;
     if (one->age_greatest_ns > sum->age_greatest_ns)

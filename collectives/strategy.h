@@ -45,6 +45,8 @@ struct strategy {
     bool (*sending)(struct sstar_aggregator *a);
     /* A rank whose stream to us has not ended, -1: all have. */
     int (*missing)(struct sstar_aggregator *a);
+    /* The rank at the other end of the link that a message for `to` takes from here. NULL: `to`. */
+    int (*link_to)(const struct sstar_aggregator *a, int to);
     /* What was pushed for a rank must not wait for more. May be NULL. */
     void (*urge)(struct sstar_aggregator *a, int to);
     /* Between two barriers, after all have finished. */
@@ -62,6 +64,13 @@ struct segment {
 };
 
 struct local; /* aggregator_local.c */
+
+/* What copying a message takes: of those copies that were timed. */
+struct sampled {
+    uint32_t pushes, copies; /* all, to time some */
+    uint64_t clock_ns;       /* what looking at the clock takes */
+    uint64_t timed, timed_ns;
+};
 
 struct sstar_aggregator {
     struct sstar_aggregator_front front; /* first: what sstar_push looks at */
@@ -84,6 +93,8 @@ struct sstar_aggregator {
     size_t strategy_offset; /* where the strategy's part of each begins */
     struct sstar_ledger ledger;
     struct sstar_link_ledger *sent; /* [size] */
+    struct sampled sampled;
+    uint64_t *refused_since_ns; /* [size], by destination; 0: the last push found room */
     bool opened;
     bool done, finished;  /* the caller said so; advance returned 0 */
     bool remote_first;    /* whose turn it is in pull */
@@ -97,6 +108,8 @@ struct sstar_aggregator {
 
 /* How often pushes and pulls look at the wire. */
 enum { CALLS_PER_PROGRESS = 32 };
+/* How often they are timed, and what cannot be a copy alone. */
+enum { PUSHES_PER_SAMPLE = 8, COPIES_PER_SAMPLE = 16, INTERRUPTED_NS = 5000 };
 
 static inline uint8_t *strategy_memory(const struct sstar_aggregator *a, int local)
 {
@@ -147,9 +160,43 @@ static inline void sent_account(struct sstar_aggregator *a, int to, uint64_t wir
         sent->past_bytes += message_bytes;
 }
 
-/* Messages that were put there are from here on the ledger's. */
-static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *lane, bool cross)
+/* A message into a lane that has room, timed now and then. */
+static inline void lane_put(struct sstar_aggregator *a, struct sstar_lane *lane, uint32_t source,
+                            uint32_t destination, const void *data, uint32_t bytes)
 {
+    struct sampled *s = &a->sampled;
+    if (s->copies++ % COPIES_PER_SAMPLE) {
+        sstar_lane_put(lane, source, destination, data, bytes);
+        return;
+    }
+    uint64_t begun = clock_ns();
+    sstar_lane_put(lane, source, destination, data, bytes);
+    uint64_t took = clock_ns() - begun;
+    if (took > INTERRUPTED_NS + bytes)
+        return;
+    s->timed_ns += took > s->clock_ns ? took - s->clock_ns : 0;
+    s->timed++;
+}
+
+/* What the copies of so many messages take, as far as was timed. */
+static inline uint64_t copying_ns(const struct sstar_aggregator *a, uint64_t messages)
+{
+    return a->sampled.timed ? messages * a->sampled.timed_ns / a->sampled.timed : 0;
+}
+
+/* So many messages were copied for the link to a rank. */
+static inline void copy_account(struct sstar_aggregator *a, int link, uint64_t messages)
+{
+    uint64_t ns = copying_ns(a, messages);
+    a->ledger.copying_ns += ns;
+    a->sent[link].copying_ns += ns;
+}
+
+/* Messages that were put there, for the link to a rank, are from here on the ledger's. */
+static inline void lane_account(struct sstar_aggregator *a, struct sstar_lane *lane, int link,
+                                bool cross)
+{
+    copy_account(a, link, lane->count);
     a->ledger.messages += lane->count;
     if (lane->count)
         a->ledger.message_class[ledger_class(lane->bytes / lane->count, LEDGER_WIRE_CLASSES)] +=

@@ -149,11 +149,20 @@ static int push_base(struct sstar_aggregator *a, int to, const void *data, uint3
     struct adaptive *ad = a->state;
     struct sstar_lane *lane = ad->base_lane[to];
     if ((uint64_t)(lane->end - lane->at) >= sstar_lane_room(lane, bytes)) {
-        sstar_lane_put(lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+        lane_put(a, lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
         return 0;
     }
     enter(a);
     return leave(a, ad, ad->base->push(a, to, data, bytes));
+}
+
+static int adaptive_link_to(const struct sstar_aggregator *a, int to)
+{
+    const struct adaptive *ad = a->state;
+    if (ad->pair[to].straight)
+        return to;
+    enter((struct sstar_aggregator *)a);
+    return leave((struct sstar_aggregator *)a, (void *)ad, ad->base->link_to(a, to));
 }
 
 static void go_straight(struct sstar_aggregator *a, int to)
@@ -347,6 +356,7 @@ const struct strategy strategy_adaptive = {
     .finish = adaptive_finish,
     .sending = adaptive_sending,
     .missing = adaptive_missing,
+    .link_to = adaptive_link_to,
     .reset = adaptive_reset,
     .close = adaptive_close,
 };

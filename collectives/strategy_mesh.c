@@ -321,6 +321,13 @@ static int mesh_missing(struct sstar_aggregator *a)
     return -1;
 }
 
+static int mesh_link_to(const struct sstar_aggregator *a, int to)
+{
+    const struct mesh *m = a->state;
+    const struct way *way = &m->way[to];
+    return m->hop[way->hop]->peers->peer[way->i].rank;
+}
+
 static void mesh_urge(struct sstar_aggregator *a, int to)
 {
     struct mesh *m = a->state;
@@ -348,6 +355,7 @@ const struct strategy strategy_mesh = {
     .finish = mesh_finish,
     .sending = mesh_sending,
     .missing = mesh_missing,
+    .link_to = mesh_link_to,
     .urge = mesh_urge,
     .reset = mesh_reset,
     .close = mesh_close,

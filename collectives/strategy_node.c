@@ -128,7 +128,7 @@ static int open_links(struct sstar_aggregator *a)
     /* The other end is that node's gateway to us. */
     for (int other = 0; other < a->nodes; other++)
         if (n->channel[other].gateway)
-            peers[n_peers++] = rank_at(a, other, a->node % local_size_of(a, other));
+            peers[n_peers++] = gateway_rank(a, other);
     struct sstar_link_attr attr = link_attr(a, n);
     int err = sstar_links_open(a->world, peers, n_peers, &attr, &n->links);
     for (int other = 0, i = 0; !err && other < a->nodes; other++) {
@@ -214,6 +214,11 @@ static void stamp(struct channel *c)
     }
 }
 
+static int node_link_to(const struct sstar_aggregator *a, int to)
+{
+    return gateway_rank(a, a->node_of[to]);
+}
+
 /* Let the gateway see what was pushed. The next message opens the lane anew, and so has a time. */
 static int publish(struct sstar_aggregator *a, struct channel *c)
 {
@@ -221,7 +226,7 @@ static int publish(struct sstar_aggregator *a, struct channel *c)
         return 0;
     stamp(c);
     ring_publish(&c->out);
-    lane_account(a, &c->lane, true);
+    lane_account(a, &c->lane, gateway_rank(a, c->node), true);
     lane_shut(&c->lane);
     return 1;
 }
@@ -237,7 +242,7 @@ static int node_push(struct sstar_aggregator *a, int to, const void *data, uint3
         return err;
     }
     c->opened_ns = clock_ns();
-    sstar_lane_put(w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+    lane_put(a, w->lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
     return 0;
 }
 
@@ -369,6 +374,7 @@ const struct strategy strategy_node = {
     .finish = node_finish,
     .sending = node_sending,
     .missing = node_missing,
+    .link_to = node_link_to,
     .urge = node_urge,
     .reset = node_reset,
     .close = node_close,

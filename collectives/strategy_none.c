@@ -86,7 +86,7 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
     }
     struct sstar_lane lane = lane_of_format(&none->format);
     lane_open(&lane, payload, payload);
-    sstar_lane_put(&lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
+    lane_put(a, &lane, (uint32_t)a->rank, (uint32_t)to, data, bytes);
     memset(lane.at, 0, room - (uint32_t)(lane.at - (uint8_t *)payload));
     lane_settle(&lane);
     if (p->count == 0) {
@@ -101,7 +101,7 @@ static int none_push(struct sstar_aggregator *a, int to, const void *data, uint3
     p->count++;
     if (full)
         rung(a, peers, p);
-    lane_account(a, &lane, true);
+    lane_account(a, &lane, to, true);
     sent_account(a, to, room + LINK_TRAILER_BYTES, 1, bytes);
     return 0;
 }

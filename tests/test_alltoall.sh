@@ -41,6 +41,8 @@ done
 if command -v jq >/dev/null; then
     counts "$work/ledger.json" '.alltoall[0] | [.hottest_node_share, ([.links[].wire_messages] | add) == .wire_messages,
         ([.message_sizes[].count] | add), .memory_bytes > 0, .age_greatest_us > 0]' '[1,true,600,true,true]'
+    counts "$work/ledger.json" '.alltoall[0] | [.memory_taken_bytes >= 0.99 * .memory_bytes, .pool_bound_bytes,
+        ([.links[] | .pushing_us >= 0 and .copying_us >= 0 and .refused_us >= 0 and .pool_peak_bytes == 0] | all)]' '[true,0,true]'
     counts "$work/trace.json" '[.alltoall[] | .messages, .message_bytes, .cross_messages] | unique' '[3,4,1293]'
     counts "$work/bytes.json" '[.alltoall[].flush_bytes] | unique' '[312,625,1250,2500,5000,10000,20000,40000,80000,160000]'
     counts "$work/age.json" '[.alltoall[].max_age_us] | unique' '[5,10,20,40,80,160,320]'

@@ -114,7 +114,13 @@ static int add_ledgers(struct sstar_world *world, struct sstar_aggregator *a, st
 {
     int size = sstar_size(world);
     struct sstar_ledger mine, *all = calloc((size_t)size, sizeof *all);
+    struct sstar_link_ledger links[RANKS_MOST];
+    uint64_t refused_ns = 0;
     sstar_aggregator_ledger(a, &mine);
+    sstar_aggregator_links(a, links);
+    for (int r = 0; r < size; r++)
+        refused_ns += links[r].refused_ns;
+    CHECK((refused_ns > 0) == (mine.full > 0));
     CHECK(all && sstar_allgather(world, &mine, sizeof mine, all) == 0);
     *sum = (struct totals){0};
     for (int r = 0; r < size; r++) {

@@ -86,6 +86,7 @@ struct outcome {
     uint64_t lost, doubled, altered; /* in all repeats together */
     struct sstar_ledger ledger;
     struct sstar_link_ledger *links; /* [ranks][ranks], NULL unless asked for */
+    uint64_t taken_bytes;            /* of memory, by open, by the rank that took most */
     int ranks;
 };
 /* alltoall_run.c. Collective. */
@@ -107,7 +108,10 @@ int alltoall_report(struct sstar_world *world, const struct alltoall_arguments *
                     const struct plan *plan, const struct sstar_cost *cost,
                     const struct outcome *outcomes, int n);
 
-/* alltoall_memory.c: `world` is of one rank. The exit status. */
+/* alltoall_memory.c: bytes that this process has of the memory that ranks and device share, and of
+ * its own. */
+uint64_t memory_held(void);
+/* `world` is of one rank. The exit status. */
 int alltoall_memory(struct sstar_world *world, const struct alltoall_arguments *a);
 
 #endif

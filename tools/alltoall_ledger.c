@@ -34,7 +34,7 @@ static json_t *links_of(const struct outcome *o)
     for (int from = 0; from < o->ranks; from++)
         for (int to = 0; to < o->ranks; to++) {
             const struct sstar_link_ledger *l = &o->links[from * o->ranks + to];
-            if (!l->wire_messages)
+            if (!l->wire_messages && !l->copying_ns)
                 continue;
             json_t *link = json_object();
             record_count(link, "from", (uint64_t)from);
@@ -45,6 +45,10 @@ static json_t *links_of(const struct outcome *o)
             record_count(link, "message_bytes", l->message_bytes);
             record_number(link, "share_bytes_past_s_star",
                           share((double)l->past_bytes, (double)l->message_bytes));
+            record_number(link, "pushing_us", (double)l->pushing_ns * 1e-3);
+            record_number(link, "copying_us", (double)l->copying_ns * 1e-3);
+            record_number(link, "refused_us", (double)l->refused_ns * 1e-3);
+            record_count(link, "pool_peak_bytes", l->pool_peak_bytes);
             json_array_append_new(list, link);
         }
     return list;
@@ -68,10 +72,14 @@ void ledger_record(json_t *row, const struct outcome *o)
     json_object_set_new(row, "wire_message_sizes", powers(l->wire_class, LEDGER_WIRE_CLASSES, 1));
     json_object_set_new(row, "ages_us", powers(l->age_class, LEDGER_AGE_CLASSES, 1e-3));
     record_number(row, "age_greatest_us", (double)l->age_greatest_ns * 1e-3);
+    record_number(row, "share_time_pushing", of_time(o, l->pushing_ns));
+    record_number(row, "share_time_copying", of_time(o, l->copying_ns));
     record_number(row, "share_time_moving", of_time(o, l->moving_ns));
     record_number(row, "share_time_waiting", of_time(o, l->waiting_ns));
     record_number(row, "copied_per_byte", share((double)l->copied_bytes, (double)l->message_bytes));
     record_count(row, "memory_bytes", l->memory_bytes);
+    record_count(row, "memory_taken_bytes", o->taken_bytes);
+    record_count(row, "pool_bound_bytes", l->pool_bound_bytes);
     record_number(row, "busiest_rank_load", busiest(o));
     record_number(row, "hottest_node_share", o->hottest_share);
     record_count(row, "merged_messages", l->merged_messages);
@@ -92,6 +100,14 @@ static void print_sizes(const char *what, const uint64_t *classes, int n, double
     printf("\n");
 }
 
+static uint64_t hottest_peak(const struct outcome *o)
+{
+    uint64_t most = 0;
+    for (int i = 0; o->links && i < o->ranks * o->ranks; i++)
+        most = o->links[i].pool_peak_bytes > most ? o->links[i].pool_peak_bytes : most;
+    return most;
+}
+
 void ledger_print(const struct outcome *o)
 {
     const struct sstar_ledger *l = &o->ledger;
@@ -109,13 +125,18 @@ void ledger_print(const struct outcome *o)
             100 * share((double)l->past[SSTAR_PAST_4_S_STAR].message_bytes, (double)l->cross_bytes),
             100 *
                 share((double)l->past[SSTAR_PAST_9_S_STAR].message_bytes, (double)l->cross_bytes));
-    printf("#   time of the ranks: %.1f %% gathering, ringing and looking for arrivals, %.1f %% "
-           "waiting, the rest pushing, pulling and the caller's own\n",
+    printf("#   time of the ranks: %.1f %% copying messages, %.1f %% else pushing (of samples), "
+           "%.1f %% gathering, ringing and looking for arrivals, %.1f %% waiting, the rest pulling "
+           "and the caller's own\n",
+           100 * of_time(o, l->copying_ns), 100 * of_time(o, l->pushing_ns),
            100 * of_time(o, l->moving_ns), 100 * of_time(o, l->waiting_ns));
     printf("#   copied %.2f B for each byte delivered; memory for messages under way at most %.3f "
-           "MB a rank\n",
-           share((double)l->copied_bytes, (double)l->message_bytes),
-           (double)l->memory_bytes * 1e-6);
+           "MB a rank, %.3f MB taken with what the device and the tables need\n",
+           share((double)l->copied_bytes, (double)l->message_bytes), (double)l->memory_bytes * 1e-6,
+           (double)o->taken_bytes * 1e-6);
+    if (l->pool_bound_bytes)
+        printf("#   one hot destination had %.3f MB of the pool at most, of %.3f MB allowed\n",
+               (double)hottest_peak(o) * 1e-6, (double)l->pool_bound_bytes * 1e-6);
     printf("#   the busiest rank sent %.2f times its share of what crossed; the node that gets "
            "most got %.0f %%\n",
            busiest(o), 100 * o->hottest_share);

@@ -153,6 +153,7 @@ static int warm_up(struct run *r)
 struct told {
     uint64_t lost, doubled, altered;
     uint64_t sums; /* without the check: of what was sent, less those of what came */
+    uint64_t taken_bytes;
     struct sstar_ledger ledger;
     double seconds[];
 };
@@ -215,6 +216,8 @@ static int agree(struct run *r, const struct plan *plan, const struct told *told
         out->lost += one->lost;
         out->doubled += one->doubled;
         out->altered += one->altered;
+        if (one->taken_bytes > out->taken_bytes)
+            out->taken_bytes = one->taken_bytes;
         if (one->ledger.wire_bytes > out->busiest_wire_bytes)
             out->busiest_wire_bytes = one->ledger.wire_bytes;
         ledger_add(&out->ledger, &one->ledger);
@@ -316,12 +319,16 @@ int alltoall_measure(struct sstar_world *world, const struct alltoall_arguments 
     struct told *told = calloc(1, sizeof *told + plan->layers * sizeof *told->seconds);
     *out = (struct outcome){.strategy = strategy, .point = *point, .ranks = r.ranks};
     int err = told ? run_prepare(&r, plan) : -ENOMEM;
+    uint64_t held_before = memory_held();
     if (!err)
         err = sstar_aggregator_open(world, &attr, &r.aggregator);
     if (!err)
         err = warm_up(&r);
     if (!err)
         err = run_layers(&r, plan, strategy, told);
+    uint64_t held = memory_held();
+    if (told)
+        told->taken_bytes = held > held_before ? held - held_before : 0;
     progress_clear(&a->common, world);
     if (!err)
         err = agree(&r, plan, told, out);
