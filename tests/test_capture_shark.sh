@@ -66,9 +66,19 @@ clean "$work/run.pcapng"
 [ "$(count '$12 != ""')" -gt 0 ] || fail "no immediate data on a shaped wire"
 reduce --capture-snap 64
 [ "$(tshark -r "$work/run.pcapng" -T fields -e frame.cap_len 2>/dev/null | sort -nu | tail -n 1)" -eq 64 ] || fail "--capture-snap 64"
-timeout 20 "$sstar" allreduce --capture /nowhere/file --ranks 2 >"$work/output" 2>&1
-[ $? -eq 1 ] || fail "a capture that cannot be written: $(cat "$work/output")"
-grep -q 'the capture /nowhere/file cannot be written' "$work/output" || fail "$(cat "$work/output")"
+# Before any rank is started; by each that a launcher started, and none waits for another.
+refused() { # TIMES COMMAND...
+    local times=$1 status=0
+    shift
+    timeout 20 "$@" allreduce --capture /nowhere/file >"$work/output" 2>&1 || status=$?
+    [ $status -eq 1 ] || fail "a capture that cannot be written: $(cat "$work/output")"
+    [ "$(grep -c 'the capture /nowhere/file cannot be written: No such file' "$work/output")" -eq "$times" ] ||
+        fail "$(cat "$work/output")"
+    ! grep -v -e 'cannot be written' -e 'ended with status 1$' "$work/output" >"$work/rest" ||
+        fail "more was said: $(cat "$work/rest")"
+}
+refused 1 "$sstar"
+refused 2 "$sstar" run -n 2 -- "$sstar"
 
 # What the conformance suite sends of each operation, on one port and over IPv4, its refusals too. (All of it would be
 # the same frames many thousands of times.)

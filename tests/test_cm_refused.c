@@ -220,6 +220,18 @@ static void test_silence(void **state)
     unsetenv("SOFTNIC_CM_TIMEOUT_MS");
 }
 
+static void test_garbage_in_patience(void **state)
+{
+    static const char *const bad[] = {"0", "-1", "soon", "5s", "1e3", "99999999999999999999"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct rdma_cm_id *id;
+        setenv("SOFTNIC_CM_TIMEOUT_MS", bad[i], 1);
+        ASSERT_REFUSED(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), EINVAL);
+    }
+    unsetenv("SOFTNIC_CM_TIMEOUT_MS");
+}
+
 /* One side goes, at each step of the way. */
 static void test_departures(void **state)
 {
@@ -284,8 +296,8 @@ int main(void)
         cmocka_unit_test(test_private_lengths),  cmocka_unit_test(test_nobody),
         cmocka_unit_test(test_addresses),        cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_listener_address), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_silence),          cmocka_unit_test(test_departures),
-        cmocka_unit_test(test_backlog),
+        cmocka_unit_test(test_silence),          cmocka_unit_test(test_garbage_in_patience),
+        cmocka_unit_test(test_departures),       cmocka_unit_test(test_backlog),
     };
     cm_own_port("refused");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,4 +44,7 @@ done
 softnic_options=(--alpha-us many)
 softnic ibv_devinfo >/dev/null 2>"$work/said" && fail "a wire of many us was taken"
 grep -q 'SOFTNIC_ALPHA_US' "$work/said" || fail "nothing was said of the wire"
+softnic_options=()
+SOFTNIC_CHECK_VERBS=please softnic ibv_devinfo >/dev/null 2>"$work/said" && fail "CHECK_VERBS=please was taken"
+grep -q "SOFTNIC_CHECK_VERBS takes 0 or 1, not 'please'" "$work/said" || fail "nothing was said of CHECK_VERBS"
 finish

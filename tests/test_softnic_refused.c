@@ -54,6 +54,79 @@ static void test_bad_names(void **state)
     }
 }
 
+/* What it says on stderr meanwhile. */
+static struct ibv_device **list_with(const char *names, char *said, size_t size)
+{
+    FILE *file = tmpfile(), *old = stderr;
+    assert_non_null(file);
+    setenv("SOFTNIC_PORT", names, 1);
+    stderr = file;
+    struct ibv_device **list = softnic_get_device_list(NULL);
+    int err = errno;
+    stderr = old;
+    unsetenv("SOFTNIC_PORT");
+    rewind(file);
+    said[fread(said, 1, size - 1, file)] = '\0';
+    fclose(file);
+    errno = err;
+    return list;
+}
+
+/* Names alike in the 63 characters that a name may have would be one port, without a word. */
+static void test_names_in_environment(void **state)
+{
+#define SIXTY "012345678901234567890123456789012345678901234567890123456789"
+    static const struct {
+        const char *names, *said;
+    } bad[] = {
+        {SIXTY "abcd", "is no name of a port: 1 to 63 of"},
+        {"a," SIXTY "abcd", "is no name of a port"},
+        {"a b", "\"a b\" is no name of a port"},
+        {"a,,b", "\"\" is no name of a port"},
+        {"a,", "\"\" is no name of a port"},
+        {"a,b,a", "names the port \"a\" twice"},
+    };
+    char said[512];
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_null(list_with(bad[i].names, said, sizeof said));
+        assert_int_equal(errno, EINVAL);
+        if (strstr(said, bad[i].said) == NULL)
+            fail_msg("SOFTNIC_PORT=%s: '%s'", bad[i].names, said);
+    }
+    struct ibv_device **list = list_with(SIXTY "abc," SIXTY "abd", said, sizeof said);
+    assert_non_null(list);
+    assert_string_equal(said, "");
+    assert_string_equal(list[0]->name, SIXTY "abc");
+    assert_string_equal(list[1]->name, SIXTY "abd");
+    assert_null(list[2]);
+    softnic_free_device_list(list);
+}
+
+static void test_garbage_in_environment(void **state)
+{
+    static const struct {
+        const char *variable, *text;
+    } bad[] = {
+        {"SOFTNIC_SHARE_PAGES", "yes"}, {"SOFTNIC_SHARE_PAGES", "2"}, {"SOFTNIC_ALPHA_US", "-1"},
+        {"SOFTNIC_ALPHA_US", "nan"},    {"SOFTNIC_GAP_US", "1us"},    {"SOFTNIC_BETA_GBPS", "inf"},
+        {"SOFTNIC_ORDER", "loose"},     {"SOFTNIC_PLACE", "later"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char name[64], error[256] = "";
+        struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "garbage"),
+                                    .error = error,
+                                    .error_size = sizeof error};
+        setenv(bad[i].variable, bad[i].text, 1);
+        errno = 0;
+        assert_null(softnic_open_port(&attr));
+        assert_int_equal(errno, EINVAL);
+        assert_true(strlen(error) > 20);
+        unsetenv(bad[i].variable);
+    }
+}
+
 /* In a child the parent's port is refused. */
 static void test_after_fork(void **state)
 {
@@ -296,6 +369,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_names_in_environment),
+        cmocka_unit_test(test_garbage_in_environment),
         cmocka_unit_test(test_after_fork),
         cmocka_unit_test(test_closed_descriptors),
         cmocka_unit_test(test_another_version),

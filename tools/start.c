@@ -70,16 +70,17 @@ static void take_core(const struct sstar_config *config)
     }
 }
 
-/* Ports append to it when they are opened, which is after the world has met. */
-static int capture_begin_file(const struct sstar_config *config, const char *command)
+/* Ports append to it when they are opened, which is after the world has met; where it cannot be
+ * written every rank says so before that, and nobody waits for one that has gone. */
+static int capture_begin_file(const struct sstar_config *config, bool anew, const char *command)
 {
     if (!config->capture)
         return 0;
-    int fd = open(config->capture, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(config->capture, O_WRONLY | O_CREAT | (anew ? O_TRUNC : 0) | O_CLOEXEC, 0666);
     if (fd < 0) {
-        fprintf(stderr, "%s: the capture %s cannot be written: %s\n", command, config->capture,
-                strerror(errno));
-        return -errno;
+        fprintf(stderr, "%s: the capture %s cannot be written: %s; give a file that can be\n",
+                command, config->capture, strerror(errno));
+        return EXIT_FAILURE;
     }
     close(fd);
     return 0;
@@ -94,6 +95,8 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
     int status = check_shape(common, ranks, argv[0]);
     if (!status && (!launched || config->rank == 0))
         status = record_can_write(argv[0], common->json, common->csv);
+    if (!status)
+        status = capture_begin_file(config, !launched || config->rank == 0, argv[0]);
     if (status)
         return status;
     if (!launched && ranks > 1 && !common->ranks_per_node &&
@@ -112,8 +115,6 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
         return start_ranks(ranks, common->ranks_per_node, argc, argv);
     if (!launched) /* softnic's ports are named by it: not to meet another lone rank's */
         launch_token(config->token, sizeof(config->token));
-    if (config->rank == 0 && capture_begin_file(config, argv[0]))
-        return EXIT_FAILURE;
     char error[512];
     if (sstar_world_open(world, config, error, sizeof(error))) {
         fprintf(stderr, "%s: %s\n", argv[0], error);

@@ -4,6 +4,7 @@
  * Block for each port, Enhanced Packet Blocks. All numbers in it are as this machine has them.
  */
 #include "transport/softnic/capture.h"
+#include "transport/softnic/environment.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -200,16 +201,11 @@ static void fill_crc(uint32_t *table)
 /* 0, or EINVAL with a sentence. */
 static int number_from(struct ctx *ctx, const char *variable, uint64_t otherwise, uint64_t *value)
 {
-    const char *text = getenv(variable);
-    char *end;
     *value = otherwise;
-    if (text == NULL || *text == '\0')
-        return 0;
-    *value = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == '\0' && *value > 0)
-        return 0;
-    nic_error(ctx, "%s takes a number of bytes, not '%s'", variable, text);
-    return EINVAL;
+    int err = nic_env_number(variable, 1, UINT64_MAX, value);
+    if (err != 0)
+        nic_error(ctx, "%s takes a number of bytes, not '%.80s'", variable, nic_env_text(variable));
+    return err;
 }
 
 /* What is to be kept of a frame, and of the run. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening and closing a port. */
 #include "transport/softnic/capture.h"
+#include "transport/softnic/environment.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,14 +20,6 @@ static uint64_t monotonic_ns(void *clock)
     (void)clock;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static bool good_name(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 0 && length <= PORT_NAME_MAX &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
-               length;
 }
 
 /* A page that reads 1 here and 0 in a child after fork. */
@@ -74,7 +67,7 @@ static int check_name(struct ctx *ctx, const char *name)
 {
     if (name == NULL)
         name = "softnic0";
-    if (!good_name(name)) {
+    if (!nic_port_name_good(name)) {
         nic_error(ctx, "\"%.80s\" is no name of a port: 1 to %d of A-Z a-z 0-9 . _ -", name,
                   PORT_NAME_MAX);
         return EINVAL;
@@ -83,11 +76,13 @@ static int check_name(struct ctx *ctx, const char *name)
     return 0;
 }
 
-/* "1" or anything else but "0" asks for it. */
-static bool wants_shared_pages(void)
+static int read_environment(struct ctx *ctx)
 {
-    const char *text = getenv("SOFTNIC_SHARE_PAGES");
-    return text != NULL && *text != '\0' && strcmp(text, "0") != 0;
+    int err = nic_env_flag("SOFTNIC_SHARE_PAGES", &ctx->share_pages);
+    if (err != 0)
+        nic_error(ctx, "SOFTNIC_SHARE_PAGES takes 0 or 1, not '%.80s'",
+                  nic_env_text("SOFTNIC_SHARE_PAGES"));
+    return err;
 }
 
 static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
@@ -99,7 +94,6 @@ static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
     ctx->now_ns = attr->now_ns != NULL ? attr->now_ns : monotonic_ns;
     ctx->clock = attr->clock;
     ctx->clock_is_handed = attr->now_ns != NULL;
-    ctx->share_pages = wants_shared_pages();
     context->cmd_fd = -1;
     context->async_fd = -1;
     context->num_comp_vectors = 1;
@@ -161,6 +155,8 @@ struct ibv_context *softnic_open_port(const struct softnic_attr *attr)
     nic_late_init(ctx);
     allow_peers();
     int err = check_name(ctx, attr->port_name);
+    if (err == 0)
+        err = read_environment(ctx);
     if (err == 0)
         err = open_parts(ctx, attr);
     if (attr->error != NULL && attr->error_size > 0)

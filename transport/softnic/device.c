@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The device list, and what a device and its port say of themselves. */
+#include "transport/softnic/environment.h"
 #include "transport/softnic/nic.h"
 #include <errno.h>
 #include <stdio.h>
@@ -51,37 +52,55 @@ __be64 softnic_get_device_guid(struct ibv_device *device)
     return gid.global.interface_id;
 }
 
+/* Is `name` one that a port can have, and none that stands in the list already? */
+static bool may_list(struct ibv_device **list, int count, const char *name)
+{
+    if (!nic_port_name_good(name)) {
+        fprintf(stderr,
+                "softnic: SOFTNIC_PORT: \"%.80s\" is no name of a port: 1 to %d of A-Z a-z 0-9 . _ "
+                "-, several separated by commas\n",
+                name, PORT_NAME_MAX);
+        return false;
+    }
+    for (int i = 0; i < count; i++)
+        if (strcmp(list[i]->name, name) == 0) {
+            fprintf(stderr, "softnic: SOFTNIC_PORT names the port \"%s\" twice\n", name);
+            return false;
+        }
+    return true;
+}
+
 /* `names`: separated by commas. */
 static struct ibv_device **make_devices(const char *names, int *count)
 {
-    char name[PORT_NAME_MAX + 1]; /* what is longer is cut */
+    char *copy = strdup(names), *rest = copy, *name;
     size_t room = 2;
     for (const char *c = names; *c != '\0'; c++)
         room += *c == ',';
     struct ibv_device **list = calloc(room, sizeof *list);
+    int err = copy != NULL && list != NULL ? 0 : ENOMEM;
     *count = 0;
-    while (list != NULL && *names != '\0') {
-        size_t length = strcspn(names, ",");
-        snprintf(name, sizeof name, "%.*s", (int)length, names);
-        names += length + (names[length] == ',');
-        if (length == 0)
-            continue;
-        list[*count] = nic_device_create(name);
-        if (list[*count] == NULL) {
-            softnic_free_device_list(list);
-            return NULL;
-        }
-        ++*count;
+    while (err == 0 && (name = strsep(&rest, ",")) != NULL) {
+        if (!may_list(list, *count, name))
+            err = EINVAL;
+        else if ((list[*count] = nic_device_create(name)) == NULL)
+            err = ENOMEM;
+        else
+            ++*count;
     }
-    return list;
+    free(copy);
+    if (err == 0)
+        return list;
+    softnic_free_device_list(list);
+    errno = err;
+    return NULL;
 }
 
 struct ibv_device **softnic_get_device_list(int *num_devices)
 {
-    const char *names = getenv("SOFTNIC_PORT");
+    const char *names = nic_env_text("SOFTNIC_PORT");
     int count;
-    struct ibv_device **list =
-        make_devices(names != NULL && *names != '\0' ? names : "softnic0", &count);
+    struct ibv_device **list = make_devices(names != NULL ? names : "softnic0", &count);
     if (list != NULL && num_devices != NULL)
         *num_devices = count;
     return list;

@@ -425,6 +425,7 @@ int nic_query_device_ex(struct ibv_context *context, const struct ibv_query_devi
                         struct ibv_device_attr_ex *attr, size_t size);
 
 /* port_name.c */
+bool nic_port_name_good(const char *name);
 uint32_t nic_ip_of_name(const char *name);
 void nic_port_path(uint32_t ip, char *path, size_t size);
 uint32_t nic_ip_of_gid(const union ibv_gid *gid); /* 0: none of ours */

@@ -7,6 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+bool nic_port_name_good(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= PORT_NAME_MAX &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+               length;
+}
+
 uint32_t nic_ip_of_name(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325ull ^ geteuid();

@@ -188,6 +188,8 @@ int cm_bind(struct cm_id *id, const struct sockaddr *addr);
 /* pump.c; cm_lock held */
 /* Take what has come for the id. It may be gone afterwards. */
 void cm_pump(struct cm_id *id);
+/* Else a sentence was said: SOFTNIC_CM_TIMEOUT_MS is no such time. */
+bool cm_patience_is_known(void);
 uint64_t cm_patience_ns(void); /* how long an answer may take */
 
 /* receive.c; cm_lock held */

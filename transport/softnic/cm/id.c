@@ -55,6 +55,8 @@ int cm_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, vo
     bool sync = channel == NULL;
     if (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IPOIB && ps != RDMA_PS_IB)
         return cm_fail(EPROTONOSUPPORT);
+    if (!cm_patience_is_known())
+        return cm_fail(EINVAL);
     if (sync)
         channel = rdma_create_event_channel();
     if (channel == NULL)

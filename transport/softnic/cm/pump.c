@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking at an id's socket: who has come to a listener, what has come to a connection. */
 #include "transport/softnic/cm/cm.h"
-#include <stdlib.h>
+#include "transport/softnic/environment.h"
+#include <stdio.h>
 #include <unistd.h>
 
-enum { NS_PER_MS = 1000000, PATIENCE_MS = 60000 };
+enum { NS_PER_MS = 1000000, PATIENCE_MS = 60000, MOST_PATIENCE_MS = 86400000 };
+
+static const char patience_variable[] = "SOFTNIC_CM_TIMEOUT_MS";
+
+bool cm_patience_is_known(void)
+{
+    uint64_t ms;
+    if (nic_env_number(patience_variable, 1, MOST_PATIENCE_MS, &ms) == 0)
+        return true;
+    fprintf(stderr, "softnic: %s takes a number of milliseconds from 1 to %d, not '%.80s'\n",
+            patience_variable, MOST_PATIENCE_MS, nic_env_text(patience_variable));
+    return false;
+}
 
 /* How long an answer may take. The kernel waits 16 times 4.3 s. */
 uint64_t cm_patience_ns(void)
 {
-    const char *text = getenv("SOFTNIC_CM_TIMEOUT_MS");
-    long ms = text != NULL ? strtol(text, NULL, 10) : 0;
-    return (uint64_t)(ms > 0 ? ms : PATIENCE_MS) * NS_PER_MS;
+    uint64_t ms = PATIENCE_MS;
+    nic_env_number(patience_variable, 1, MOST_PATIENCE_MS, &ms);
+    return ms * NS_PER_MS;
 }
 
 /* The state in which a message of this type may come. */

@@ -2,6 +2,7 @@
 /* SOFTNIC_FAULTS: a plan by which the ports of the program misbehave (sstar-faults(5)).
  * SOFTNIC_CHECK_VERBS: what the program does wrong is said. */
 #include "transport/softnic/dropin/dropin.h"
+#include "transport/softnic/environment.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,20 +73,18 @@ static int attach_nothing(struct ibv_context *context)
     return err;
 }
 
-static bool is_set(const char *text)
-{
-    return text != NULL && *text != '\0';
-}
-
 struct ibv_context *dropin_decorate(struct ibv_context *context)
 {
-    const char *text = getenv("SOFTNIC_FAULTS"), *checked = getenv("SOFTNIC_CHECK_VERBS");
+    const char *text = nic_env_text("SOFTNIC_FAULTS");
     struct check_attr check = {.inner = &verbs_softnic, .say = say, .leftovers_pass = true};
-    bool checking = is_set(checked) && strcmp(checked, "0") != 0;
-    int err = 0;
-    if (checking)
+    bool checking;
+    int err = nic_env_flag("SOFTNIC_CHECK_VERBS", &checking);
+    if (err != 0)
+        fprintf(stderr, "softnic: SOFTNIC_CHECK_VERBS takes 0 or 1, not '%.80s'\n",
+                nic_env_text("SOFTNIC_CHECK_VERBS"));
+    if (err == 0 && checking)
         err = check_attach(context, &check);
-    if (err == 0 && is_set(text))
+    if (err == 0 && text != NULL)
         err = attach(context, text);
     else if (err == 0 && checking)
         err = attach_nothing(context);
