@@ -105,6 +105,21 @@ static int add_symbols(struct check *c, int rank, struct symbol *value, const st
     return 0;
 }
 
+/* The next range that a member of a node has; *at: 0 at first. */
+static bool next_range(const struct check *c, int node, int member, int *at, struct range *range)
+{
+    const struct node_map *map = c->shape->map;
+    struct sharing sharing = sharing_of(c->shape, node);
+    if (sharing.block == 0) {
+        *range = sharing_slice(&sharing, node_map_local_size(map, node), member);
+        return (*at)++ == 0 && range->count;
+    }
+    while (*at < map->size && !sharing_has_block(map, node, member, *at))
+        ++*at;
+    *range = (struct range){(size_t)*at * sharing.block, sharing.block};
+    return (*at)++ < map->size;
+}
+
 /* The inputs of the node's ranks, in their order. */
 static int reduce_node(struct check *c, int rank, const struct step *s, struct symbol *out)
 {
@@ -112,10 +127,30 @@ static int reduce_node(struct check *c, int rank, const struct step *s, struct s
     int node = map->node_of[rank], first = map->first[node], err = 0;
     for (int i = first; i < map->first[node + 1] && !err; i++) {
         const struct symbol *input = symbols_of(&c->players[map->members[i]].input, s);
+        if (!input)
+            return outside(c, rank, s);
         if (i == first)
             memcpy(out, input, s->count * sizeof *out);
         else
             err = add_symbols(c, rank, out, input, s->count, false);
+    }
+    return err;
+}
+
+/* What this rank has of the sums, into work memory or the result. */
+static int node_reduce_scatter(struct check *c, int rank, const struct step *s)
+{
+    const struct node_map *map = c->shape->map;
+    struct player *player = &c->players[rank];
+    const struct memory *memory = s->what & STEP_KEEP ? &player->work : &player->result;
+    struct range range;
+    int err = 0;
+    for (int at = 0; !err && next_range(c, map->node_of[rank], map->local_of[rank], &at, &range);) {
+        struct step part = {.offset = range.offset, .count = range.count};
+        struct symbol *to = symbols_of(memory, &part);
+        err = to ? reduce_node(c, rank, &part, player->block) : outside(c, rank, &part);
+        if (!err)
+            memcpy(to, player->block, range.count * sizeof *to);
     }
     return err;
 }
@@ -134,19 +169,23 @@ static int node_all_reduce(struct check *c, int rank, const struct step *s)
     return err;
 }
 
-static void node_all_gather(struct check *c, int rank)
+static int node_all_gather(struct check *c, int rank)
 {
     const struct node_map *map = c->shape->map;
-    struct symbol *result = c->players[rank].result.symbols;
-    int owners = hierarchy_of(map).owners, node = map->node_of[rank];
-    for (int j = 0; j < owners; j++) {
-        size_t offset, count;
-        hierarchy_slice(owners, c->shape->count, j, &offset, &count);
-        int owner = map->members[map->first[node] + j];
-        if (owner != rank && count)
-            memcpy(result + offset, c->players[owner].result.symbols + offset,
-                   count * sizeof *result);
-    }
+    int node = map->node_of[rank];
+    struct range range;
+    for (int j = 0; j < node_map_local_size(map, node); j++)
+        for (int at = 0; next_range(c, node, j, &at, &range);) {
+            int owner = map->members[map->first[node] + j];
+            struct step part = {.offset = range.offset, .count = range.count};
+            const struct symbol *from = symbols_of(&c->players[owner].result, &part);
+            struct symbol *to = symbols_of(&c->players[rank].result, &part);
+            if (!from || !to)
+                return outside(c, rank, &part);
+            if (owner != rank)
+                memcpy(to, from, range.count * sizeof *to);
+        }
+    return 0;
 }
 
 static void learn(const struct check *c, int rank, const uint64_t *known)
@@ -161,16 +200,10 @@ static int node_step(struct check *c, int rank, const struct step *s)
     struct player *player = &c->players[rank];
     if (s->what & STEP_NODE_ALL_REDUCE)
         return node_all_reduce(c, rank, s);
-    if (s->what & STEP_NODE_REDUCE_SCATTER) {
-        int err = s->count ? reduce_node(c, rank, s, player->block) : 0;
-        if (!err && s->count)
-            memcpy(symbols_of(&player->result, s), player->block, s->count * sizeof *player->block);
-        return err;
-    }
-    if (s->what & STEP_NODE_ALL_GATHER) {
-        node_all_gather(c, rank);
-        return 0;
-    }
+    if (s->what & STEP_NODE_REDUCE_SCATTER)
+        return node_reduce_scatter(c, rank, s);
+    if (s->what & STEP_NODE_ALL_GATHER)
+        return node_all_gather(c, rank);
     int node = map->node_of[rank];
     for (int i = map->first[node]; i < map->first[node + 1]; i++)
         learn(c, rank, c->players[map->members[i]].known[1 + player->node_steps % 2]);

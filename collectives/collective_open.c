@@ -22,9 +22,8 @@ struct hello {
 
 bool sstar_algorithm_exists(enum sstar_operation operation, enum sstar_algorithm algorithm)
 {
-    return algorithm == SSTAR_AUTO || schedule_exists(operation, algorithm) ||
-           (algorithm == SSTAR_HIERARCHICAL &&
-            schedule_exists(operation, SSTAR_HIERARCHICAL_DOUBLING));
+    return algorithm == SSTAR_AUTO || algorithm == SSTAR_HIERARCHICAL ||
+           schedule_exists(operation, algorithm);
 }
 
 static int attr_check(struct sstar_world *world, const struct sstar_collective_attr *attr)
@@ -104,10 +103,13 @@ static void find_candidates(struct sstar_collective *plan)
             plan->candidates[i] =
                 plan->asked == it || (plan->asked == SSTAR_HIERARCHICAL && family);
     }
-    if (one_node && (plan->asked == SSTAR_AUTO || plan->asked == SSTAR_HIERARCHICAL) &&
-        plan->candidates[SSTAR_HIERARCHICAL_DOUBLING]) {
+    /* All hierarchical ones are the same there. */
+    if (one_node && (plan->asked == SSTAR_AUTO || plan->asked == SSTAR_HIERARCHICAL)) {
+        enum sstar_algorithm local = SSTAR_HIERARCHICAL_RING;
+        if (schedule_exists(plan->operation, SSTAR_HIERARCHICAL_DOUBLING))
+            local = SSTAR_HIERARCHICAL_DOUBLING;
         memset(plan->candidates, 0, sizeof plan->candidates);
-        plan->candidates[SSTAR_HIERARCHICAL_DOUBLING] = true;
+        plan->candidates[local] = true;
     }
 }
 

@@ -39,7 +39,7 @@ struct plan_run {
     bool active, moved;
     _Atomic bool done; /* read without the turn of the world; `err` is whole before it is set */
     int err;           /* 0, or what ended it */
-    struct node_job job;
+    struct node_job job, node_job;      /* node_job: of the node's steps, for the whole vector */
     reduce_divide *divide;              /* of an average, at the end */
     const struct reduce_short *shorten; /* what crosses nodes; NULL: it stays as it is */
     const char *input;                  /* where element 0 of the vector would be */

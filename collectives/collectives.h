@@ -91,7 +91,7 @@ enum sstar_operation {
     SSTAR_OPERATIONS
 };
 /* Each is a file collectives/schedule_NAME.c with its cost. Not every operation has every one.
- * HIERARCHICAL: that of the four below it that costs least. AUTO: that of all that costs least, or
+ * HIERARCHICAL: that of those below it that costs least. AUTO: that of all that costs least, or
  * what SSTAR_ALGORITHM says. */
 enum sstar_algorithm {
     SSTAR_AUTO,
@@ -105,6 +105,7 @@ enum sstar_algorithm {
     SSTAR_HIERARCHICAL_DOUBLING,
     SSTAR_HIERARCHICAL_HALVING,
     SSTAR_HIERARCHICAL_TREE,
+    SSTAR_HIERARCHICAL_CIRCULANT,
     SSTAR_ALGORITHMS
 };
 
@@ -114,7 +115,7 @@ sstar_type_name(enum sstar_type type); /* "float", "double", "int32", "half", ..
 SSTAR_API const char *sstar_op_name(enum sstar_op op);
 SSTAR_API const char *sstar_operation_name(enum sstar_operation operation); /* "allreduce", .. */
 SSTAR_API const char *sstar_algorithm_name(enum sstar_algorithm algorithm);
-/* Whether the operation can be done this way; AUTO always can. */
+/* Whether the operation can be done this way; AUTO and HIERARCHICAL always can. */
 SSTAR_API bool sstar_algorithm_exists(enum sstar_operation operation,
                                       enum sstar_algorithm algorithm);
 

@@ -108,6 +108,20 @@ struct node_job execute_job(const struct sstar_collective *plan, const void *sen
     };
 }
 
+/* What the caller asked for, and what the node's steps do of it. */
+static void begin_jobs(struct sstar_collective *plan, const struct schedule_shape *shape,
+                       const void *send, void *recv, enum sstar_type type, enum sstar_op op)
+{
+    struct plan_run *run = &plan->run;
+    bool reduces = plan->operation != SSTAR_ALL_GATHER && plan->operation != SSTAR_BROADCAST;
+    run->job = execute_job(plan, send, recv, shape->count, type, reduces ? op : SSTAR_SUM);
+    run->node_job = run->job;
+    run->node_job.count = shape_total(shape);
+    run->node_job.sharing = sharing_of(shape, plan->map.node_of[plan->world->rank]);
+    run->node_job.ends = plan->operation != SSTAR_ALL_REDUCE;
+    plan->node.learned = false;
+}
+
 int execute_begin(struct sstar_collective *plan, const struct schedule_shape *shape,
                   const void *send, void *recv, enum sstar_type type, enum sstar_op op)
 {
@@ -116,7 +130,7 @@ int execute_begin(struct sstar_collective *plan, const struct schedule_shape *sh
     int err = make_schedule(plan, shape);
     if (err)
         return err;
-    run->job = execute_job(plan, send, recv, shape->count, type, op);
+    begin_jobs(plan, shape, send, recv, type, op);
     bool reduces = plan->operation != SSTAR_ALL_GATHER && plan->operation != SSTAR_BROADCAST;
     bool has_result = plan->operation != SSTAR_REDUCE || plan->world->rank == plan->root;
     run->divide =
@@ -275,16 +289,24 @@ static int wire_step(struct sstar_collective *plan, struct plan_lane *lane, cons
     return err ? err : 1;
 }
 
+static void begin_node_step(struct sstar_collective *plan, const struct step *step)
+{
+    struct plan_run *run = &plan->run;
+    run->node_job.send = run->input;
+    run->node_job.recv = step->what & STEP_KEEP ? run->work : run->result;
+    node_begin(&plan->node,
+               step->what & STEP_NODE_REDUCE_SCATTER ? NODE_REDUCE_SCATTER
+               : step->what & STEP_NODE_ALL_GATHER   ? NODE_ALL_GATHER
+               : step->what & STEP_NODE_ALL_REDUCE   ? NODE_ALL_REDUCE
+                                                     : NODE_MEET,
+               &run->node_job);
+}
+
 static int node_step(struct sstar_collective *plan, const struct step *step)
 {
     struct plan_run *run = &plan->run;
     if (!run->in_node_step)
-        node_begin(&plan->node,
-                   step->what & STEP_NODE_REDUCE_SCATTER ? NODE_REDUCE_SCATTER
-                   : step->what & STEP_NODE_ALL_GATHER   ? NODE_ALL_GATHER
-                   : step->what & STEP_NODE_ALL_REDUCE   ? NODE_ALL_REDUCE
-                                                         : NODE_MEET,
-                   &run->job);
+        begin_node_step(plan, step);
     run->in_node_step = true;
     int done = node_advance(&plan->node);
     run->moved |= plan->node.moved;

@@ -47,6 +47,7 @@ const char *sstar_algorithm_name(enum sstar_algorithm algorithm)
         "hierarchical-doubling",
         "hierarchical-halving",
         "hierarchical-tree",
+        "hierarchical-circulant",
     };
     return (unsigned)algorithm < sizeof names / sizeof *names ? names[algorithm] : "?";
 }

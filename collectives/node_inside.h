@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the node's part share: node_reduce.c, node_all.c, node_cells.c, node_pieces.c,
- * node_groups.c, node_last.c. */
+/* What the files of the node's part share: node_reduce.c, node_shares.c, node_all.c,
+ * node_cells.c, node_pieces.c, node_groups.c, node_last.c. */
 #ifndef SSTAR_COLLECTIVES_NODE_INSIDE_H
 #define SSTAR_COLLECTIVES_NODE_INSIDE_H
 
@@ -21,10 +21,23 @@ const char *node_slot_of(const struct node_part *node, int i, size_t bytes);
 int node_differ(struct node_part *node, int peer);
 int node_check_words(struct node_part *node);
 
+/* Tell where our vectors lie; and learn which of the others' we can reach. */
+int node_publish(struct node_part *node);
+int node_learn(struct node_part *node);
+
+/* Which blocks of the world each member has (struct sharing). 0 or a negative errno. */
+int node_shares_open(struct node_part *node, const struct node_map *map);
+/* Elements that a member has in the job under way. */
+size_t node_share(const struct node_part *node, int member);
+
 /* Part [at, at + count) of all inputs, each from its own start, into `to`, which may be one of
  * them. */
 void node_reduce_inputs(struct node_part *node, const struct node_job *job,
                         const char *const *inputs, size_t at, size_t count, char *to);
+
+/* The acts of what is shared out, in node_shares.c. */
+int node_reduce_scatter(struct node_part *node);
+int node_all_gather(struct node_part *node);
 
 /* The act of AllReduce where one node is all, in node_all.c; and its ways through copies: */
 int node_all_reduce(struct node_part *node);

@@ -50,3 +50,12 @@ int node_map_least(const struct node_map *map)
             least = node_map_local_size(map, node);
     return least;
 }
+
+int node_map_most(const struct node_map *map)
+{
+    int most = 0;
+    for (int node = 0; node < map->nodes; node++)
+        if (node_map_local_size(map, node) > most)
+            most = node_map_local_size(map, node);
+    return most;
+}

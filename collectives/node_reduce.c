@@ -24,7 +24,6 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
     *node = (struct node_part){.world = world,
                                .size = size,
                                .me = map->local_of[world->rank],
-                               .owners = node_map_least(map),
                                .small_bytes = NODE_SMALL_BYTES,
                                .all_bytes = NODE_ALL_BYTES,
                                .groups = size,
@@ -37,7 +36,9 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
     node->inputs = (const char **)(node->areas + size);
     node->outputs = (char **)(node->inputs + size);
     void *memory;
-    int err = sstar_alloc(world, sizeof *node->area, &memory);
+    int err = node_shares_open(node, map);
+    if (!err)
+        err = sstar_alloc(world, sizeof *node->area, &memory);
     if (!err)
         node->area = memory;
     return err;
@@ -71,6 +72,7 @@ void node_part_close(struct node_part *node)
     if (node->area)
         sstar_free(node->world, node->area);
     free(node->block);
+    free(node->blocks);
     free(node->areas);
     *node = (struct node_part){0};
 }
@@ -159,8 +161,7 @@ static int all_are_here(struct node_part *node)
     return 1;
 }
 
-/* Tell where our vectors lie; */
-static int publish(struct node_part *node)
+int node_publish(struct node_part *node)
 {
     struct sstar_world *world = node->world;
     struct node_area *area = node->area;
@@ -174,8 +175,7 @@ static int publish(struct node_part *node)
     return node_meet(node);
 }
 
-/* and learn which of the others' we can reach. */
-static int learn(struct node_part *node)
+int node_learn(struct node_part *node)
 {
     struct sstar_world *world = node->world;
     size_t bytes = node->job->count * node->job->element_bytes;
@@ -186,12 +186,12 @@ static int learn(struct node_part *node)
             return node_differ(node, i);
         node->inputs_shared &= their->send_is_shared != 0;
         node->outputs_shared &= their->recv_is_shared != 0;
-        node->owners_shared &= i >= node->owners || their->recv_is_shared != 0;
+        node->owners_shared &= node_share(node, i) == 0 || their->recv_is_shared != 0;
     }
     for (int i = 0; i < node->size; i++) {
         const struct node_area *their = node->areas[i];
         int rank = node->members[i];
-        bool needed = i < node->owners ? node->owners_shared : node->outputs_shared;
+        bool needed = node_share(node, i) ? node->owners_shared : node->outputs_shared;
         node->inputs[i] = node->inputs_shared ? memory_peer(world, rank, their->send, bytes) : NULL;
         node->outputs[i] = needed ? memory_peer(world, rank, their->recv, bytes) : NULL;
         if ((node->inputs_shared && !node->inputs[i]) || (needed && !node->outputs[i])) {
@@ -200,6 +200,7 @@ static int learn(struct node_part *node)
                               world->rank, rank);
         }
     }
+    node->learned = true;
     return 0;
 }
 
@@ -225,188 +226,6 @@ void node_reduce_inputs(struct node_part *node, const struct node_job *job,
     }
 }
 
-static bool is_small(const struct node_part *node, const struct node_job *job)
-{
-    return job->count * job->element_bytes <= node->small_bytes;
-}
-
-static void slice_of(const struct node_part *node, const struct node_job *job, int j,
-                     size_t *offset, size_t *count)
-{
-    hierarchy_slice(node->owners, job->count, j, offset, count);
-}
-
-/* Our slice of inputs that can be read where they lie, a block at a time. */
-static void reduce_shared(struct node_part *node, const struct node_job *job)
-{
-    size_t offset, count, bytes = job->element_bytes, block = NODE_BLOCK_BYTES / bytes;
-    slice_of(node, job, node->me, &offset, &count);
-    for (size_t done = 0; done < count; done += block) {
-        size_t at = offset + done, n = count - done < block ? count - done : block;
-        node_reduce_inputs(node, job, node->inputs, at, n, (char *)job->recv + at * bytes);
-    }
-}
-
-/* Part `piece` of slice j when slices are cut into pieces of `most` elements. */
-static size_t piece_of(const struct node_part *node, const struct node_job *job, int j,
-                       size_t piece, size_t most, size_t *at)
-{
-    size_t offset, count;
-    slice_of(node, job, j, &offset, &count);
-    size_t done = piece * most < count ? piece * most : count;
-    *at = offset + done;
-    return count - done < most ? count - done : most;
-}
-
-static size_t pieces_of(const struct node_part *node, const struct node_job *job, size_t most)
-{
-    size_t offset, count;
-    slice_of(node, job, 0, &offset, &count); /* none is longer */
-    return (count + most - 1) / most;
-}
-
-static size_t most_of(const struct node_part *node, bool gather)
-{
-    size_t parts = gather ? 1 : (size_t)node->owners;
-    return NODE_STAGING_BYTES / (parts * node->job->element_bytes);
-}
-
-/* Our part of piece `piece` of every slice into the staging part, for their owners. */
-static int stage_inputs(struct node_part *node, size_t piece)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, most = most_of(node, false), at;
-    node->half = node->pieces++ & 1;
-    for (int j = 0; j < node->owners; j++) {
-        size_t n = piece_of(node, job, j, piece, most, &at);
-        memcpy(node->area->staging[node->half] + (size_t)j * most * bytes,
-               (const char *)job->send + at * bytes, n * bytes);
-    }
-    return node_meet(node);
-}
-
-static void reduce_staged(struct node_part *node, size_t piece)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, most = most_of(node, false), at;
-    size_t n = piece_of(node, job, node->me, piece, most, &at);
-    for (int i = 0; i < node->size && n; i++)
-        node->inputs[i] = node->areas[i]->staging[node->half] + (size_t)node->me * most * bytes;
-    size_t block = NODE_BLOCK_BYTES / bytes;
-    for (size_t done = 0; done < n; done += block)
-        node_reduce_inputs(node, job, node->inputs, done, n - done < block ? n - done : block,
-                           (char *)job->recv + (at + done) * bytes);
-}
-
-static void reduce_small(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, offset, count;
-    slice_of(node, job, node->me, &offset, &count);
-    for (int i = 0; i < node->size; i++)
-        node->inputs[i] = node_slot_of(node, i, job->count * bytes);
-    node_reduce_inputs(node, job, node->inputs, offset, count, (char *)job->recv + offset * bytes);
-}
-
-/* Stage 0 goes to the others, stage 1 sees where their inputs are, later ones each do a piece. */
-static int reduce_scatter(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    unsigned stage = node->stage++;
-    if (stage == 0)
-        return is_small(node, job) ? node_exchange(node, job->send, job->count * job->element_bytes)
-                                   : publish(node);
-    if (is_small(node, job)) {
-        reduce_small(node);
-        return NODE_DONE;
-    }
-    if (stage == 1) {
-        int err = learn(node);
-        if (err)
-            return err;
-        if (!node->inputs_shared)
-            return stage_inputs(node, 0);
-        reduce_shared(node, job);
-        return NODE_DONE;
-    }
-    size_t piece = stage - 2;
-    reduce_staged(node, piece);
-    return piece + 1 < pieces_of(node, job, most_of(node, false)) ? stage_inputs(node, piece + 1)
-                                                                  : NODE_DONE;
-}
-
-/* ---- gathering ----------------------------------------------------------------------------------
- */
-
-static void gather_small(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, offset, count;
-    for (int j = 0; j < node->owners; j++) {
-        slice_of(node, job, j, &offset, &count);
-        if (j != node->me)
-            memcpy((char *)job->recv + offset * bytes, node_slot_of(node, j, count * bytes),
-                   count * bytes);
-    }
-}
-
-static void gather_shared(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, offset, count;
-    for (int turn = 1; turn <= node->owners; turn++) {
-        int j = (node->me + turn) % node->owners; /* not all from the same rank at once */
-        slice_of(node, job, j, &offset, &count);
-        if (j != node->me)
-            memcpy((char *)job->recv + offset * bytes, node->outputs[j] + offset * bytes,
-                   count * bytes);
-    }
-}
-
-static int stage_slice(struct node_part *node, size_t piece)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, at;
-    size_t n = piece_of(node, job, node->me, piece, most_of(node, true), &at);
-    node->half = node->pieces++ & 1;
-    memcpy(node->area->staging[node->half], (char *)job->recv + at * bytes, n * bytes);
-    return node_meet(node);
-}
-
-static void gather_staged(struct node_part *node, size_t piece)
-{
-    const struct node_job *job = node->job;
-    size_t bytes = job->element_bytes, at;
-    for (int j = 0; j < node->owners; j++) {
-        size_t n = piece_of(node, job, j, piece, most_of(node, true), &at);
-        if (j != node->me)
-            memcpy((char *)job->recv + at * bytes, node->areas[j]->staging[node->half], n * bytes);
-    }
-}
-
-static int all_gather(struct node_part *node)
-{
-    const struct node_job *job = node->job;
-    unsigned stage = node->stage++;
-    size_t bytes = job->element_bytes, offset, count;
-    if (is_small(node, job)) {
-        slice_of(node, job, node->me, &offset, &count);
-        if (stage == 0)
-            return node_exchange(node, (char *)job->recv + offset * bytes, count * bytes);
-        gather_small(node);
-        return NODE_DONE;
-    }
-    if (node->owners_shared) {
-        if (stage == 1)
-            gather_shared(node);
-        return stage < 2 ? node_meet(node) : NODE_DONE; /* the slices are whole; all have read */
-    }
-    if (stage == 0)
-        return stage_slice(node, 0);
-    gather_staged(node, stage - 1);
-    return stage < pieces_of(node, job, most_of(node, true)) ? stage_slice(node, stage) : NODE_DONE;
-}
-
 /* ---- acts ---------------------------------------------------------------------------------------
  */
 
@@ -416,16 +235,16 @@ void node_begin(struct node_part *node, enum node_act act, const struct node_job
     node->act = act;
     node->stage = 0;
     node->filled = node->known = node->taken = 0;
-    node->moved = false;
+    node->moved = node->asked = false;
 }
 
 static int act_on(struct node_part *node)
 {
     switch (node->act) {
     case NODE_REDUCE_SCATTER:
-        return reduce_scatter(node);
+        return node_reduce_scatter(node);
     case NODE_ALL_GATHER:
-        return all_gather(node);
+        return node_all_gather(node);
     case NODE_ALL_REDUCE:
         return node_all_reduce(node);
     case NODE_MEET:

@@ -60,7 +60,9 @@ struct node_job {
     void *recv;
     size_t count, element_bytes;
     reduce_kernel *kernel;
-    uint32_t signature; /* of count, type and op; the same on all ranks */
+    uint32_t signature;     /* of count, type and op; the same on all ranks */
+    struct sharing sharing; /* of ReduceScatter and AllGather */
+    bool ends; /* none of the node's steps follows after which all have read all inputs */
 };
 
 /* The local steps of schedule.h. */
@@ -68,13 +70,16 @@ enum node_act { NODE_REDUCE_SCATTER, NODE_ALL_GATHER, NODE_ALL_REDUCE, NODE_MEET
 
 struct node_part {
     struct sstar_world *world;
-    int size, me, owners;     /* ranks of the node, our place, owners of slices */
+    int size, me;             /* ranks of the node, our place */
     const int *members;       /* [size] their ranks in the world */
     struct node_area **areas; /* [size] */
     struct node_area *area;   /* ours */
     const char **inputs;      /* [size] of the job under way, where they can be read */
     char **outputs;
     bool inputs_shared, owners_shared, outputs_shared;
+    bool learned; /* these, for the operation under way; whoever begins one clears it */
+    bool asked;   /* by the act under way */
+    int *blocks, *blocks_first; /* ranks whose blocks member 0 has, member 1 .. ; [size + 1] */
     int groups; /* of ranks that share a core (node_groups.c); the same on all ranks */
     size_t small_bytes, all_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;

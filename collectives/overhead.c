@@ -39,14 +39,17 @@ struct trial {
 
 static int node_steps(struct sstar_collective *plan, const struct trial *trial)
 {
-    struct node_job job = {.send = trial->send,
-                           .recv = trial->recv,
-                           .count = trial->shape.count,
-                           .element_bytes = sizeof(float),
-                           .kernel = plan->kernels->kernels[SSTAR_FLOAT32].op[SSTAR_SUM]};
+    struct node_job job = {
+        .send = trial->send,
+        .recv = trial->recv,
+        .count = trial->shape.count,
+        .element_bytes = sizeof(float),
+        .kernel = plan->kernels->kernels[SSTAR_FLOAT32].op[SSTAR_SUM],
+        .sharing = {.owners = node_map_least(&plan->map), .total = trial->shape.count}};
     const enum node_act acts[] = {NODE_REDUCE_SCATTER, NODE_ALL_GATHER};
     bool one = plan->map.nodes == 1;
     int err = 0;
+    plan->node.learned = false;
     for (int i = 0; i < (one ? 1 : 2) && !err; i++) {
         node_begin(&plan->node, one ? NODE_ALL_REDUCE : acts[i], &job);
         struct waiter w = wait_begin(plan->world, "its part in the node's collective", -1, 0);

@@ -5,10 +5,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+static bool has_blocks(const struct schedule_shape *shape)
+{
+    return shape->operation == SSTAR_REDUCE_SCATTER || shape->operation == SSTAR_ALL_GATHER;
+}
+
 size_t shape_total(const struct schedule_shape *shape)
 {
-    bool blocks = shape->operation == SSTAR_REDUCE_SCATTER || shape->operation == SSTAR_ALL_GATHER;
-    return shape->count * (blocks ? (size_t)shape->map->size : 1);
+    return shape->count * (has_blocks(shape) ? (size_t)shape->map->size : 1);
 }
 
 /* ---- ranges ------------------------------------------------------------------------------------
@@ -34,6 +38,7 @@ struct group group_of_all(const struct schedule_shape *shape, int rank)
                           .n = shape->map->size,
                           .me = rank,
                           .kind = GROUP_RANKS,
+                          .root = shape->root,
                           .range = {0, shape_total(shape)}};
 }
 
@@ -44,24 +49,37 @@ static int turned(const struct node_map *map, int node, int local, int which)
     return (local + size - which % size) % size;
 }
 
+static int place_in_node_order(const struct node_map *map, int rank, int which)
+{
+    int node = map->node_of[rank];
+    return map->first[node] + turned(map, node, map->local_of[rank], which);
+}
+
 struct group group_in_node_order(const struct schedule_shape *shape, int rank, int which)
 {
     struct group group = group_of_all(shape, rank);
-    int node = shape->map->node_of[rank];
     group.kind = GROUP_NODE_ORDER;
     group.which = which;
-    group.me =
-        shape->map->first[node] + turned(shape->map, node, shape->map->local_of[rank], which);
+    group.me = place_in_node_order(shape->map, rank, which);
+    group.root = place_in_node_order(shape->map, shape->root, which);
     return group;
 }
 
 int group_rank(const struct group *group, int place)
 {
     const struct node_map *map = group->map;
-    if (group->kind == GROUP_RANKS)
+    int root_node;
+    switch (group->kind) {
+    case GROUP_RANKS:
         return place;
-    if (group->kind == GROUP_OWNERS)
-        return map->members[map->first[place] + group->which];
+    case GROUP_OWNERS:
+        return node_map_in_turn(map, place, (uint32_t)group->which);
+    case GROUP_LEADERS:
+        root_node = map->node_of[group->which];
+        return place == root_node ? group->which : map->members[map->first[place]];
+    case GROUP_NODE_ORDER:
+        break;
+    }
     int node = map->node_of[map->members[place]], first = map->first[node];
     int size = node_map_local_size(map, node);
     return map->members[first + (place - first + group->which) % size];
@@ -69,9 +87,24 @@ int group_rank(const struct group *group, int place)
 
 struct range group_block(const struct group *group, const struct schedule_shape *shape, int place)
 {
+    if (group->kind == GROUP_OWNERS && has_blocks(shape)) {
+        bool exists = group->which < node_map_local_size(group->map, place);
+        size_t rank = (size_t)group_rank(group, place);
+        return exists ? (struct range){rank * shape->count, shape->count} : (struct range){0, 0};
+    }
     bool by_rank = shape->operation != SSTAR_ALL_REDUCE;
     return range_cut(group->range, (size_t)group->n,
                      (size_t)(by_rank ? group_rank(group, place) : place));
+}
+
+size_t group_block_most(const struct group *group, const struct schedule_shape *shape)
+{
+    return has_blocks(shape) ? shape->count : range_cut(group->range, (size_t)group->n, 0).count;
+}
+
+bool group_blocks_touch(const struct group *group, const struct schedule_shape *shape)
+{
+    return group->kind == GROUP_RANKS || !has_blocks(shape);
 }
 
 /* ---- emitting ----------------------------------------------------------------------------------
@@ -109,47 +142,86 @@ void schedule_add(struct schedule *schedule, struct step step)
 
 void exchange_add(struct exchange *exchange, unsigned what, struct range range)
 {
+    struct exchange_piece piece = {what, range};
     if (range.count == 0)
         return;
-    exchange->pieces[exchange->n].what = what;
-    exchange->pieces[exchange->n++].range = range;
+    if (exchange->n < EXCHANGE_PIECES) {
+        exchange->few[exchange->n++] = piece;
+        return;
+    }
+    int at = exchange->n - EXCHANGE_PIECES;
+    if (at == exchange->more_size) {
+        int size = 2 * at + EXCHANGE_PIECES;
+        struct exchange_piece *more = realloc(exchange->more, (size_t)size * sizeof *more);
+        exchange->failed |= !more;
+        if (!more)
+            return;
+        exchange->more = more;
+        exchange->more_size = size;
+    }
+    exchange->more[at] = piece;
+    exchange->n++;
+}
+
+static const struct exchange_piece *piece_of(const struct exchange *exchange, int i)
+{
+    return i < EXCHANGE_PIECES ? &exchange->few[i] : &exchange->more[i - EXCHANGE_PIECES];
 }
 
 static size_t slices_of(const struct exchange *exchange, size_t most)
 {
     size_t sum = 0;
     for (int i = 0; i < exchange->n; i++)
-        sum += range_slices(exchange->pieces[i].range.count, most);
+        sum += range_slices(piece_of(exchange, i)->range.count, most);
     return sum;
 }
 
-static struct step slice_of(const struct exchange *exchange, size_t most, size_t slice)
+/* The slices of an exchange, one after the other. */
+struct slices {
+    const struct exchange *exchange;
+    size_t left, most, done; /* done: of the piece */
+    int piece;
+};
+
+static struct step next_slice(struct slices *it)
 {
-    int i = 0;
-    size_t n;
-    while (slice >= (n = range_slices(exchange->pieces[i].range.count, most))) {
-        slice -= n;
-        i++;
+    const struct exchange_piece *piece = piece_of(it->exchange, it->piece);
+    size_t n = range_slices(piece->range.count, it->most);
+    struct range range = range_cut(piece->range, n, it->done++);
+    if (it->done == n) {
+        it->done = 0;
+        it->piece++;
     }
-    struct range range = range_cut(exchange->pieces[i].range, n, slice);
-    return (struct step){.what = (uint16_t)exchange->pieces[i].what,
-                         .from = {exchange->peer, -1},
-                         .to = {exchange->peer, -1},
+    it->left--;
+    return (struct step){.what = (uint16_t)piece->what,
+                         .from = {it->exchange->peer, -1},
+                         .to = {it->exchange->peer, -1},
                          .offset = range.offset,
                          .count = range.count};
 }
 
-void schedule_exchange(struct schedule *schedule, const struct schedule_shape *shape,
-                       const struct exchange *out, const struct exchange *in)
+static void empty(struct schedule *schedule, struct exchange *exchange)
 {
-    size_t most = shape->slice_elements, window = shape->window;
-    size_t n_out = slices_of(out, most), n_in = slices_of(in, most);
-    for (size_t i = 0; i < n_out || i < n_in + window; i++) {
-        if (i >= window && i - window < n_in)
-            schedule_add(schedule, slice_of(in, most, i - window));
-        if (i < n_out)
-            schedule_add(schedule, slice_of(out, most, i));
+    if (exchange->failed)
+        schedule->err = -ENOMEM;
+    free(exchange->more);
+    *exchange = (struct exchange){0};
+}
+
+void schedule_exchange(struct schedule *schedule, const struct schedule_shape *shape,
+                       struct exchange *out, struct exchange *in)
+{
+    size_t most = shape->slice_elements;
+    struct slices outs = {.exchange = out, .left = slices_of(out, most), .most = most};
+    struct slices ins = {.exchange = in, .left = slices_of(in, most), .most = most};
+    for (size_t i = 0; outs.left || ins.left; i++) {
+        if (i >= shape->window && ins.left)
+            schedule_add(schedule, next_slice(&ins));
+        if (outs.left)
+            schedule_add(schedule, next_slice(&outs));
     }
+    empty(schedule, out);
+    empty(schedule, in);
 }
 
 /* ---- making ------------------------------------------------------------------------------------
@@ -198,10 +270,9 @@ schedule_function *schedule_function_of(enum sstar_operation operation,
 
 bool schedule_exists(enum sstar_operation operation, enum sstar_algorithm algorithm)
 {
-    if (!algorithm_is_hierarchical(algorithm))
-        return find(operation, algorithm) >= 0;
-    return (operation == SSTAR_ALL_REDUCE || operation == SSTAR_BARRIER) &&
-           find(operation, algorithm_across(algorithm)) >= 0;
+    if (algorithm_is_hierarchical(algorithm))
+        algorithm = algorithm_across(algorithm);
+    return find(operation, algorithm) >= 0;
 }
 
 int schedule_make(struct schedule *schedule, const struct schedule_shape *shape, int rank)
@@ -210,11 +281,15 @@ int schedule_make(struct schedule *schedule, const struct schedule_shape *shape,
     schedule->n_lanes = 0;
     schedule->uses_work = false;
     schedule->err = 0;
-    int i = find(shape->operation, shape->algorithm);
+    bool one_each = shape->map->nodes == shape->map->size;
+    bool hierarchical = algorithm_is_hierarchical(shape->algorithm) && !one_each;
+    int i = find(shape->operation, algorithm_is_hierarchical(shape->algorithm)
+                                       ? algorithm_across(shape->algorithm)
+                                       : shape->algorithm);
     if (shape->map->size == 1 && shape->operation != SSTAR_BARRIER) {
         schedule_lane(schedule, 0);
         schedule_add(schedule, (struct step){.what = STEP_STORE, .count = shape->count});
-    } else if (algorithm_is_hierarchical(shape->algorithm)) {
+    } else if (hierarchical) {
         schedule_hierarchical(schedule, shape, rank);
     } else if (i < 0) {
         schedule->err = -EINVAL;

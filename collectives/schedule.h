@@ -44,8 +44,9 @@ static inline int node_map_in_turn(const struct node_map *map, int node, uint32_
     return map
         ->members[map->first[node] + (int)(number % (uint32_t)node_map_local_size(map, node))];
 }
-/* The least number of ranks of a node. */
+/* The least and the greatest number of ranks of a node. */
 int node_map_least(const struct node_map *map);
+int node_map_most(const struct node_map *map);
 
 /* ---- steps -------------------------------------------------------------------------------------
  */
@@ -63,12 +64,13 @@ enum {
     STEP_KEEP = 32,       /* work memory = value */
     STEP_SWAPPED = 64,    /* value = operand op value */
     STEP_RECEIVE_2 = 128, /* and then value = value op the next message of rank from[1] */
-    /* Through the memory of the node, by all its ranks together: */
-    STEP_NODE_REDUCE_SCATTER =
-        256,                     /* result = inputs of all ranks of the node, reduced; this range */
-    STEP_NODE_ALL_GATHER = 512,  /* result of the other owners' slices = what they have */
-    STEP_NODE_ALL_REDUCE = 1024, /* result = inputs of all ranks of the node, reduced */
-    STEP_NODE_MEET = 2048,       /* nothing but meeting */
+    /* Through the memory of the node, by all its ranks together (struct sharing says who has what):
+     */
+    STEP_NODE_REDUCE_SCATTER = 256, /* what we have = inputs of all ranks of the node, reduced; to
+                                       be kept in work memory (STEP_KEEP) or the result */
+    STEP_NODE_ALL_GATHER = 512,     /* result of what the others have = their result */
+    STEP_NODE_ALL_REDUCE = 1024,    /* result = inputs of all ranks of the node, reduced */
+    STEP_NODE_MEET = 2048,          /* nothing but meeting */
     STEP_NODE =
         STEP_NODE_REDUCE_SCATTER | STEP_NODE_ALL_GATHER | STEP_NODE_ALL_REDUCE | STEP_NODE_MEET,
 };
@@ -131,9 +133,11 @@ size_t range_slices(size_t count, size_t most);
 struct group {
     const struct node_map *map;
     int n, me;
-    enum { GROUP_RANKS, GROUP_NODE_ORDER, GROUP_OWNERS } kind;
-    int which; /* OWNERS: place p is the rank that stands at place `which` of node p. NODE_ORDER:
-                  the ranks of node after node, those of each beginning with its place `which` */
+    enum { GROUP_RANKS, GROUP_NODE_ORDER, GROUP_OWNERS, GROUP_LEADERS } kind;
+    int which; /* OWNERS: place p is the rank that stands at place `which` of node p, counted round
+                  the node. NODE_ORDER: the ranks of node after node, those of each beginning with
+                  its place `which`. LEADERS: place p is the root or the first rank of node p */
+    int root;  /* place of the root */
     struct range range; /* of the vector */
     unsigned operand;   /* where the contributions lie: 0, or STEP_PARTIAL */
     int phase;
@@ -141,8 +145,13 @@ struct group {
 struct group group_of_all(const struct schedule_shape *shape, int rank);
 struct group group_in_node_order(const struct schedule_shape *shape, int rank, int which);
 int group_rank(const struct group *group, int place);
-/* The block of a place: by ranks where the operation says so. */
+/* The block of a place: by ranks where the operation says so. A place of owners has the block of
+ * the rank at place `which` of its node, and none where the node has no such rank. */
 struct range group_block(const struct group *group, const struct schedule_shape *shape, int place);
+/* Elements of the largest block. */
+size_t group_block_most(const struct group *group, const struct schedule_shape *shape);
+/* Whether the blocks of neighbours lie side by side. */
+bool group_blocks_touch(const struct group *group, const struct schedule_shape *shape);
 
 void schedule_lane(struct schedule *schedule, int phase);
 /* Ranks that `what` does not name are ignored. */
@@ -151,17 +160,20 @@ void schedule_add(struct schedule *schedule, struct step step);
 /* What goes out to one place while something else comes in from another (or the same): cut into
  * slices, at most `window` sent before one is received. Both sides must name the same pieces. */
 enum { EXCHANGE_PIECES = 6 };
+struct exchange_piece {
+    unsigned what;
+    struct range range;
+};
 struct exchange {
     int peer; /* rank */
-    int n;
-    struct {
-        unsigned what;
-        struct range range;
-    } pieces[EXCHANGE_PIECES];
+    int n, more_size;
+    struct exchange_piece few[EXCHANGE_PIECES], *more; /* the first; all further ones */
+    bool failed;
 };
 void exchange_add(struct exchange *exchange, unsigned what, struct range range);
+/* Emits the steps, and empties both. */
 void schedule_exchange(struct schedule *schedule, const struct schedule_shape *shape,
-                       const struct exchange *out, const struct exchange *in);
+                       struct exchange *out, struct exchange *in);
 
 typedef void schedule_function(struct schedule *schedule, const struct schedule_shape *shape,
                                const struct group *group);
@@ -172,13 +184,22 @@ void schedule_hierarchical(struct schedule *schedule, const struct schedule_shap
 schedule_function *schedule_function_of(enum sstar_operation operation,
                                         enum sstar_algorithm algorithm);
 
-/* Ranks j < owners of each node own slice j of the vector. */
-struct hierarchy {
-    int owners;
-    bool local_only, ring_only; /* one node; one rank in each node */
-};
-struct hierarchy hierarchy_of(const struct node_map *map);
+/* Slice j of a vector that is cut for so many owners; empty if there are fewer. */
 void hierarchy_slice(int owners, size_t total, int j, size_t *offset, size_t *count);
+/*
+ * Who has what of the vector in the steps of a node. Slices: slice j < owners belongs to member
+ * first + j, counted round the node. Blocks: member i of n has, of the blocks of every node's
+ * ranks, those of number i, i + n, i + 2 n .. in their node, so that it has its own.
+ */
+struct sharing {
+    int owners, first;
+    size_t total, block; /* elements; block 0: slices */
+};
+struct sharing sharing_of(const struct schedule_shape *shape, int node);
+/* Slice of a member. */
+struct range sharing_slice(const struct sharing *sharing, int members, int member);
+/* Whether a member has the block of this rank. */
+bool sharing_has_block(const struct node_map *map, int node, int member, int rank);
 bool algorithm_is_hierarchical(enum sstar_algorithm algorithm);
 /* What a hierarchical algorithm does across nodes. */
 enum sstar_algorithm algorithm_across(enum sstar_algorithm algorithm);

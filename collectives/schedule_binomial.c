@@ -18,9 +18,9 @@ struct family {
     int parent, n, children[MOST_CHILDREN]; /* ranks; the smallest subtree first */
 };
 
-static struct family family_of(const struct group *group, int root)
+static struct family family_of(const struct group *group)
 {
-    int n = group->n, q = (group->me - root + n) % n;
+    int n = group->n, root = group->root, q = (group->me - root + n) % n;
     struct family family = {.parent = -1};
     if (q)
         family.parent = group_rank(group, (root + q - (q & -q)) % n);
@@ -49,9 +49,9 @@ static void broadcast_slice(struct schedule *schedule, const struct family *fami
     } while (left);
 }
 
-static void reduce_slice(struct schedule *schedule, const struct family *family, struct range range)
+static void reduce_slice(struct schedule *schedule, const struct family *family, unsigned operand,
+                         struct range range)
 {
-    unsigned operand = 0;
     int done = 0;
     do {
         struct step step = {.from = {-1, -1}, .to = {family->parent, -1}, .offset = range.offset};
@@ -74,13 +74,14 @@ static void reduce_slice(struct schedule *schedule, const struct family *family,
 void schedule_binomial(struct schedule *schedule, const struct schedule_shape *shape,
                        const struct group *group)
 {
-    int root = 0;
-    while (group_rank(group, root) != shape->root)
-        root++;
-    struct family family = family_of(group, root);
+    struct family family = family_of(group);
     size_t slices = range_slices(group->range.count, shape->slice_elements);
     schedule_lane(schedule, group->phase);
-    for (size_t i = 0; i < slices; i++)
-        (shape->operation == SSTAR_BROADCAST ? broadcast_slice : reduce_slice)(
-            schedule, &family, range_cut(group->range, slices, i));
+    for (size_t i = 0; i < slices; i++) {
+        struct range range = range_cut(group->range, slices, i);
+        if (shape->operation == SSTAR_BROADCAST)
+            broadcast_slice(schedule, &family, range);
+        else
+            reduce_slice(schedule, &family, group->operand, range);
+    }
 }

@@ -24,7 +24,8 @@ static void broadcast_slice(struct schedule *schedule, const struct group *group
 static void reduce_slice(struct schedule *schedule, const struct group *group, int q,
                          struct step step)
 {
-    step.what = q < group->n - 1 ? STEP_RECEIVE | STEP_REDUCE : 0;
+    step.what = (uint16_t)group->operand;
+    step.what |= q < group->n - 1 ? STEP_RECEIVE | STEP_REDUCE : 0;
     step.what |= q == 0 ? STEP_STORE : STEP_SEND;
     schedule_add(schedule, step);
 }
@@ -32,10 +33,8 @@ static void reduce_slice(struct schedule *schedule, const struct group *group, i
 void schedule_chain(struct schedule *schedule, const struct schedule_shape *shape,
                     const struct group *group)
 {
-    int n = group->n, root = 0;
-    while (group_rank(group, root) != shape->root)
-        root++;
-    int q = (group->me - root + n) % n; /* how far from the root */
+    int n = group->n;
+    int q = (group->me - group->root + n) % n; /* how far from the root */
     int nearer = group_rank(group, (group->me + n - 1) % n);
     int farther = group_rank(group, (group->me + 1) % n);
     bool broadcast = shape->operation == SSTAR_BROADCAST;

@@ -38,6 +38,8 @@ static void add_blocks(struct exchange *exchange, const struct schedule_shape *s
 {
     while (begin < end) {
         int block = (from + begin) % group->n, n = end - begin;
+        if (!group_blocks_touch(group, shape))
+            n = 1;
         if (n > group->n - block)
             n = group->n - block;
         struct range first = group_block(group, shape, block),

@@ -111,7 +111,7 @@ void schedule_ring(struct schedule *schedule, const struct schedule_shape *shape
                    const struct group *group)
 {
     unsigned n = (unsigned)group->n;
-    size_t block = range_cut(range_cut(group->range, n, 0), shape->channels, 0).count;
+    size_t block = range_slices(group_block_most(group, shape), shape->channels);
     size_t slices = range_slices(block, shape->slice_elements);
     for (uint32_t c = 0; c < shape->channels && slices; c++) {
         struct ring ring = {.shape = shape,

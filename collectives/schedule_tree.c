@@ -123,10 +123,8 @@ void schedule_tree(struct schedule *schedule, const struct schedule_shape *shape
                    const struct group *group)
 {
     bool rooted = shape->operation != SSTAR_ALL_REDUCE;
-    struct trees trees = {.group = group, .root = -1, .n = group->n - rooted};
-    for (int place = 0; rooted && place < group->n; place++)
-        if (group_rank(group, place) == shape->root)
-            trees.root = place;
+    struct trees trees = {
+        .group = group, .root = rooted ? group->root : -1, .n = group->n - rooted};
     for (int t = 0; t < 2; t++) {
         struct range half = range_cut(group->range, 2, (size_t)t);
         struct branch branch = branch_of(&trees, t, group->me);

@@ -413,6 +413,7 @@ static int same_bits_of_one(struct sstar_world *world, void *argument)
     CHECK(sstar_alloc(world, given * sizeof *numbers, &memory) == 0);
     memcpy(memory, numbers, given * sizeof *numbers);
     CHECK(sstar_collective_open(world, &attr, &plan) == 0);
+    attr.algorithm = sstar_collective_choice(plan, COUNT, SSTAR_FLOAT32); /* of several */
     attr.slice_bytes = 512;
     CHECK(sstar_collective_open(world, &attr, &sliced) == 0);
     const struct one in_parts = {.count = COUNT, .salt = 100};

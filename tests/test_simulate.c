@@ -106,6 +106,53 @@ static void hierarchical_beside_ring(void **state)
     }
 }
 
+/* Operation by algorithm, from or to the last rank, on nodes to which 8 ranks are dealt out: of 4
+ * and 4 where each rank has a block, as the ranks of uneven nodes stand in for each other there,
+ * one block after the other; else of 3, 2 and 3. */
+static double price_of_operation(enum sstar_operation operation, enum sstar_algorithm algorithm,
+                                 size_t bytes)
+{
+    static const int even[] = {0, 0, 0, 0, 1, 1, 1, 1}, uneven[] = {0, 1, 2, 0, 1, 2, 0, 2};
+    struct node_map map;
+    bool blocks = operation == SSTAR_REDUCE_SCATTER || operation == SSTAR_ALL_GATHER;
+    assert_int_equal(node_map_init(&map, 8, blocks ? even : uneven), 0);
+    struct schedule_shape shape = {.operation = operation,
+                                   .algorithm = algorithm,
+                                   .map = &map,
+                                   .count = bytes / 4 / (blocks ? 8 : 1),
+                                   .root = 7,
+                                   .slice_elements = 4096,
+                                   .window = 8,
+                                   .channels = 1};
+    struct sstar_cost cost = wire;
+    cost.node_us = 10;
+    struct simulate_attr attr = {.cost = cost, .queue_pairs = 4, .slots = 16, .element_bytes = 4};
+    double us = -1;
+    assert_int_equal(simulate_schedule(&shape, &attr, &us), 0);
+    node_map_destroy(&map);
+    return us;
+}
+
+/* The cheapest of an operation is a hierarchical one: nothing crosses nodes twice. */
+static void hierarchical_for_every_operation(void **state)
+{
+    (void)state;
+    for (int o = 0; o < SSTAR_OPERATIONS; o++)
+        for (size_t bytes = 64; bytes <= 1 << 20; bytes *= 32) {
+            enum sstar_operation operation = (enum sstar_operation)o;
+            double best[2] = {INFINITY, INFINITY};
+            for (int a = SSTAR_RING; a < SSTAR_ALGORITHMS; a++) {
+                enum sstar_algorithm it = (enum sstar_algorithm)a;
+                double *of_family = &best[algorithm_is_hierarchical(it)];
+                if (schedule_exists(operation, it))
+                    *of_family = fmin(*of_family, price_of_operation(operation, it, bytes));
+            }
+            print_message("%s of %zu bytes: flat %.1f us, hierarchical %.1f us\n",
+                          sstar_operation_name(operation), bytes, best[0], best[1]);
+            assert_true(best[1] < best[0]);
+        }
+}
+
 static void a_port_for_each_rank(void **state)
 {
     (void)state;
@@ -245,6 +292,7 @@ int main(void)
         cmocka_unit_test(ring_sliced),
         cmocka_unit_test(one_node_is_free),
         cmocka_unit_test(hierarchical_beside_ring),
+        cmocka_unit_test(hierarchical_for_every_operation),
         cmocka_unit_test(a_port_for_each_rank),
         cmocka_unit_test(overhead_of_messages),
         cmocka_unit_test(steps_of_nodes),
