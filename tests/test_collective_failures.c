@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { SIZE = 4, VICTIM = 2, COUNT = 4000, ROUNDS = 6, FATAL_ROUND = 3, SLOW_US = 100 * 1000 };
+enum { SIZE = 4, COUNT = 4000, ROUNDS = 6, FATAL_ROUND = 3, SLOW_US = 100 * 1000, TOLD_S = 5 };
 
 enum fate { DIES, IS_STOPPED, IS_SLOW };
 
@@ -25,12 +25,13 @@ struct scene {
     enum sstar_operation operation;
     enum sstar_algorithm algorithm;
     enum fate fate;
+    int victim;
 };
 
 /* What befalls the victim before a round. */
 static void meet_fate(const struct scene *scene, int rank, int round)
 {
-    if (rank != VICTIM)
+    if (rank != scene->victim)
         return;
     if (scene->fate == IS_SLOW)
         usleep(SLOW_US);
@@ -63,7 +64,7 @@ static int judge(const struct scene *scene, struct sstar_world *world, int err)
     if (scene->fate != DIES)
         return err ? crew_complain(rank, "%s: %d, \"%s\"", name, err, text) : 0;
     char who[32];
-    snprintf(who, sizeof(who), "rank %d (host ", VICTIM);
+    snprintf(who, sizeof(who), "rank %d (host ", scene->victim);
     if (err != -ECONNRESET || !strstr(text, who) || !strstr(text, "died"))
         return crew_complain(rank, "%s: %d, \"%s\"", name, err, text);
     return 0;
@@ -93,96 +94,171 @@ static int be_in_the_scene(const struct sstar_config *config, void *arg)
     return bad;
 }
 
-static enum sstar_algorithm algorithm_for(int operation)
+/* ---- scenes ------------------------------------------------------------------------------------
+ */
+
+enum { MOST_SCENES = SSTAR_OPERATIONS * SSTAR_ALGORITHMS * SIZE };
+
+static bool full(void)
 {
-    static const enum sstar_algorithm some[SSTAR_OPERATIONS] = {
-        SSTAR_HIERARCHICAL_RING,    SSTAR_CIRCULANT, SSTAR_RING, SSTAR_TREE, SSTAR_TREE,
-        SSTAR_HIERARCHICAL_DOUBLING};
-    return some[operation];
+    const char *text = getenv("SSTAR_TEST_FULL");
+    return text && strcmp(text, "1") == 0;
 }
 
-static void each_operation(enum fate fate)
+static bool is_in_sample(enum sstar_operation operation, enum sstar_algorithm algorithm, int victim)
 {
-    for (int operation = 0; operation < SSTAR_OPERATIONS; operation++) {
-        struct scene scene = {(enum sstar_operation)operation, algorithm_for(operation), fate};
-        struct sstar_config config;
+    static const enum sstar_algorithm some[SSTAR_OPERATIONS] = {
+        SSTAR_HIERARCHICAL_RING,     SSTAR_HIERARCHICAL_CIRCULANT, SSTAR_RING, SSTAR_TREE,
+        SSTAR_HIERARCHICAL_DOUBLING, SSTAR_HIERARCHICAL_DOUBLING};
+    return algorithm == some[operation] && victim == 2;
+}
+
+/* Each operation once; with SSTAR_TEST_FULL=1 by each of its algorithms, and with each rank as the
+ * victim. */
+static int scenes_of(enum fate fate, struct scene scenes[MOST_SCENES])
+{
+    int n = 0;
+    for (int o = 0; o < SSTAR_OPERATIONS; o++)
+        for (int a = SSTAR_RING; a < SSTAR_ALGORITHMS; a++)
+            for (int victim = 0; victim < SIZE; victim++) {
+                enum sstar_operation operation = (enum sstar_operation)o;
+                enum sstar_algorithm algorithm = (enum sstar_algorithm)a;
+                if (algorithm == SSTAR_HIERARCHICAL ||
+                    !sstar_algorithm_exists(operation, algorithm))
+                    continue;
+                if (full() || is_in_sample(operation, algorithm, victim))
+                    scenes[n++] = (struct scene){operation, algorithm, fate, victim};
+            }
+    return n;
+}
+
+static void start(const struct scene *scene, const char *log, pid_t pids[CREW_MAX])
+{
+    struct sstar_config config;
+    crew_config(&config, SIZE);
+    config.ranks_per_node = 2;
+    snprintf(config.log_file, sizeof config.log_file, "%.99s", log);
+    crew_start(&config, be_in_the_scene, (void *)scene, pids);
+}
+
+static void expect(const struct scene *scene, const int results[CREW_MAX])
+{
+    for (int r = 0; r < SIZE; r++)
+        if (results[r] != (scene->fate == DIES && r == scene->victim ? 128 + SIGKILL : 0))
+            fail_msg("%s by %s, rank %d the victim: rank %d ended with %d",
+                     sstar_operation_name(scene->operation), sstar_algorithm_name(scene->algorithm),
+                     scene->victim, r, results[r]);
+}
+
+/* ---- dead, slow --------------------------------------------------------------------------------
+ */
+
+static void each(enum fate fate)
+{
+    struct scene scenes[MOST_SCENES];
+    int n = scenes_of(fate, scenes);
+    for (int i = 0; i < n; i++) {
+        pid_t pids[CREW_MAX];
         int results[CREW_MAX];
-        crew_config(&config, SIZE);
-        config.ranks_per_node = 2;
-        crew_processes(&config, be_in_the_scene, &scene, results);
-        for (int r = 0; r < SIZE; r++)
-            assert_int_equal(results[r], fate == DIES && r == VICTIM ? 128 + SIGKILL : 0);
+        siginfo_t info;
+        start(&scenes[i], "", pids);
+        assert_int_equal(waitid(P_PID, (id_t)pids[scenes[i].victim], &info, WEXITED | WNOWAIT), 0);
+        uint64_t dead_ns = clock_ns();
+        crew_join(pids, SIZE, results);
+        expect(&scenes[i], results);
+        if (fate == DIES && clock_ns() - dead_ns > TOLD_S * 1000000000ull)
+            fail_msg("%s by %s: told %.1f s after rank %d died",
+                     sstar_operation_name(scenes[i].operation),
+                     sstar_algorithm_name(scenes[i].algorithm),
+                     (double)(clock_ns() - dead_ns) / 1e9, scenes[i].victim);
     }
 }
 
 static void one_dies(void **state)
 {
     (void)state;
-    each_operation(DIES);
+    each(DIES);
 }
 
 static void one_is_slow(void **state)
 {
     (void)state;
-    each_operation(IS_SLOW);
+    each(IS_SLOW);
 }
 
+/* ---- stopped -----------------------------------------------------------------------------------
+ */
+
 /* Whether some rank has said in the log whom it waits for and that he is stopped. */
-static bool has_been_said(const char *path)
+static bool has_been_said(const char *path, int victim)
 {
-    char line[1024], victim[64];
+    char line[1024], text[64];
     bool found = false;
     FILE *file = fopen(path, "re");
-    snprintf(victim, sizeof victim, "rank %d is stopped", VICTIM);
+    snprintf(text, sizeof text, "rank %d is stopped", victim);
     while (file && !found && fgets(line, sizeof line, file))
-        found = strstr(line, "waits for") && strstr(line, victim);
+        found = strstr(line, "waits for") && strstr(line, text);
     if (file)
         fclose(file);
     return found;
 }
 
-/* Stopped ranks of all operations at once, since each takes its 5 s. */
-static void one_is_stopped(void **state)
+static void await_word(const struct scene *scene, pid_t victim, const char *log)
 {
-    (void)state;
-    struct scene scenes[SSTAR_OPERATIONS];
-    pid_t pids[SSTAR_OPERATIONS][CREW_MAX];
-    char logs[SSTAR_OPERATIONS][64];
-    for (int i = 0; i < SSTAR_OPERATIONS; i++) {
-        struct sstar_config config;
-        crew_config(&config, SIZE);
-        config.ranks_per_node = 2;
-        snprintf(logs[i], sizeof logs[i], "/tmp/sstar-stopped-%d-%d", (int)getpid(), i);
-        snprintf(config.log_file, sizeof config.log_file, "%s", logs[i]);
-        scenes[i] = (struct scene){(enum sstar_operation)i, algorithm_for(i), IS_STOPPED};
-        crew_start(&config, be_in_the_scene, &scenes[i], pids[i]);
+    int status;
+    assert_int_equal(waitpid(victim, &status, WUNTRACED), victim);
+    assert_true(WIFSTOPPED(status));
+    bool said = false;
+    for (uint64_t end = clock_ns() + 25ull * 1000000000; !said && clock_ns() < end;) {
+        usleep(50 * 1000);
+        said = has_been_said(log, scene->victim);
     }
-    for (int i = 0; i < SSTAR_OPERATIONS; i++) {
-        int status, results[CREW_MAX];
-        assert_int_equal(waitpid(pids[i][VICTIM], &status, WUNTRACED), pids[i][VICTIM]);
-        assert_true(WIFSTOPPED(status));
-        bool said = false;
-        for (uint64_t end = clock_ns() + 25ull * 1000000000; !said && clock_ns() < end;) {
-            usleep(50 * 1000);
-            said = has_been_said(logs[i]);
-        }
-        assert_int_equal(kill(pids[i][VICTIM], SIGCONT), 0);
+    assert_int_equal(kill(victim, SIGCONT), 0);
+    if (!said)
+        fail_msg("%s by %s: nobody said that rank %d is stopped",
+                 sstar_operation_name(scene->operation), sstar_algorithm_name(scene->algorithm),
+                 scene->victim);
+}
+
+/* So many at once, since each takes its 5 s. */
+enum { AT_ONCE = 8 };
+
+static void some_are_stopped(const struct scene *scenes, int n)
+{
+    pid_t pids[AT_ONCE][CREW_MAX];
+    char logs[AT_ONCE][64];
+    for (int i = 0; i < n; i++) {
+        snprintf(logs[i], sizeof logs[i], "/tmp/sstar-stopped-%d-%d", (int)getpid(), i);
+        start(&scenes[i], logs[i], pids[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        int results[CREW_MAX];
+        await_word(&scenes[i], pids[i][scenes[i].victim], logs[i]);
         crew_join(pids[i], SIZE, results);
         unlink(logs[i]);
-        if (!said)
-            fail_msg("%s: nobody said that rank %d is stopped",
-                     sstar_operation_name(scenes[i].operation), VICTIM);
-        for (int r = 0; r < SIZE; r++)
-            assert_int_equal(results[r], 0);
+        expect(&scenes[i], results);
     }
 }
 
-int main(void)
+static void one_is_stopped(void **state)
+{
+    (void)state;
+    struct scene scenes[MOST_SCENES];
+    int n = scenes_of(IS_STOPPED, scenes);
+    for (int i = 0; i < n; i += AT_ONCE)
+        some_are_stopped(scenes + i, n - i < AT_ONCE ? n - i : AT_ONCE);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_dies),
         cmocka_unit_test(one_is_slow),
         cmocka_unit_test(one_is_stopped),
     };
+    print_message("%s\n", full() ? "every algorithm, every rank"
+                                 : "a sample; every algorithm and rank with SSTAR_TEST_FULL=1");
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
