@@ -49,7 +49,7 @@ measure() { # ROWS ARGUMENT...: exit 0, so many rows, none of them wrong
 measure 2 --ranks 1 -b 8 -e 8
 measure 6 --ranks 2 -b 8 -e 128
 grep -q '"predicted_us": null' "$work/record.json" || fail "one node has no price"
-measure 20 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
+measure 22 --ranks 3 --ranks-per-node 2 -b 0 -e 0 --algorithm all
 measure 390 --ranks 5 --ranks-per-node 2 -b 8 -e 8 -d all -o all --algorithm ring,tree,hierarchical
 for key in predicted_us wire_us overhead_us; do
     grep -q "\"$key\": [0-9]" "$work/record.json" || fail "across nodes there is a price, $key"
@@ -70,10 +70,10 @@ kin() { # OPERATION ROWS ARGUMENT...
     got=$(grep -c '"wrong": 0' "$work/record.json")
     [ "$got" -eq "$rows" ] || fail "$operation $*: $got rows without a wrong value where $rows are due"
 }
-kin reducescatter 4 --ranks 3 --ranks-per-node 1 -b 1200 -e 1200 --algorithm all
-kin allgather 4 --ranks 3 --ranks-per-node 2 -b 1200 -e 1200 --algorithm all
-kin broadcast 6 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 2 --algorithm all
-kin reduce 6 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 1 --algorithm all -d int16
+kin reducescatter 10 --ranks 3 --ranks-per-node 1 -b 1200 -e 1200 --algorithm all
+kin allgather 10 --ranks 3 --ranks-per-node 2 -b 1200 -e 1200 --algorithm all
+kin broadcast 14 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 2 --algorithm all
+kin reduce 14 --ranks 3 --ranks-per-node 2 -b 1000 -e 1000 --root 1 --algorithm all -d int16
 kin barrier 2 --ranks 4 --ranks-per-node 2
 timeout 60 "$sstar" broadcast --algorithm halving >"$work/output" 2>&1
 [ $? -eq 2 ] || fail "broadcast by halving did not exit with 2"
@@ -82,13 +82,13 @@ timeout 60 "$sstar" reduce --ranks 2 --root 2 >"$work/output" 2>&1
 [ $? -eq 1 ] || fail "reduce to a root that is not there did not exit with 1"
 
 # --explain: each algorithm at each size, and from where on auto takes what.
-kin allreduce 40 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 --explain
+kin allreduce 44 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 --explain
 [ "$(grep -c ' auto$' "$work/output")" -eq 2 ] || fail "explain: $(cat "$work/output")"
 grep -q '^# auto takes: [a-z-]* from 64 B' "$work/output" || fail "explain names no crossover: $(cat "$work/output")"
 
 # --wire-type: values that the short type holds are summed exactly.
 for type in half bfloat16 fp8_e4m3 fp8_e5m2; do
-    kin allreduce 20 --ranks 4 --ranks-per-node 2 -b 4K -e 4K --algorithm all --wire-type "$type"
+    kin allreduce 22 --ranks 4 --ranks-per-node 2 -b 4K -e 4K --algorithm all --wire-type "$type"
 done
 refused '--wire-type takes float, half, bfloat16, fp8_e4m3 or fp8_e5m2' --wire-type int8
 
