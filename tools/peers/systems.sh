@@ -36,15 +36,9 @@ starter_of() { # MPI
     command -v "mpirun.$1" || printf 'mpirun\n'
 }
 
-# The devices of --device for UCX: each with its first port.
-ucx_devices() {
-    printf '%s:1\n' "${device//,/:1,}"
-}
-
 # Words of the variables for UCX over --device, as `env` takes them.
 ucx_environment() {
-    printf '%s\n' "UCX_TLS=rc_verbs,ud_verbs,self" "UCX_NET_DEVICES=$(ucx_devices)" "UCX_IB_GID_INDEX=$gid_index" \
-        "UCX_UD_VERBS_ETH_DGID_CHECK=n"
+    printf '%s\n' "UCX_TLS=rc_verbs,ud_verbs,self" "UCX_IB_GID_INDEX=$gid_index" "UCX_UD_VERBS_ETH_DGID_CHECK=n"
 }
 
 openmpi_words() { # NAME RANKS
@@ -92,6 +86,7 @@ system_command() { # NAME RANKS
             *) openmpi_words "$1" "$2" ;;
         esac
     fi
+    [ -z "$device" ] || [ "$1" = sstar ] || printf '%s\n' "$here/peers/ucx-device" "$device"
     printf '%s\n' "$(readlink -f "$build/compare-$(mpi_of "$1")")"
     [ -z "$pin" ] || printf '%s\n' "$pin"
 }
