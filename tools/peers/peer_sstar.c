@@ -103,9 +103,10 @@ void peer_alltoall_prepare(size_t bytes)
             must(sstar_aggregator_reset(aggregator));
     } else {
         sstar_aggregator_close(aggregator);
+        /* A block alone does not fill a buffer: it leaves together with the end of its stream. */
         struct sstar_aggregator_attr attr = {.strategy = SSTAR_PER_RANK,
                                              .item_bytes = (uint32_t)bytes,
-                                             .flush_bytes = (uint32_t)bytes};
+                                             .flush_bytes = (uint32_t)bytes * 2};
         must(sstar_aggregator_open(world, &attr, &aggregator));
         aggregator_bytes = bytes;
     }
