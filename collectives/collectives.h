@@ -162,8 +162,11 @@ SSTAR_API void sstar_collective_close(struct sstar_collective *plan);
  * Barrier takes no notice of any of them). Any memory; memory from sstar_alloc is used without
  * copies. The order of summation is fixed for an operation, an algorithm, a world and a count, as
  * its file collectives/schedule_NAME.c says, and does not depend on slices, on who comes first or
- * on where the memory lies: the same input gives the same bits on every rank and every run. min and
- * max: a NaN in any input gives NaN; -0 is less than +0.
+ * on where the memory lies: the same input gives the same bits on every rank and every run. Where
+ * AllReduce has more ranks than cores on one node, how many cores there are (the fewest of any
+ * rank, agreed on when the plan is opened) belongs to the world, since sums are made within a core
+ * first; a flat algorithm, by name or in SSTAR_ALGORITHM, takes no notice of cores. min and max: a
+ * NaN in any input gives NaN; -0 is less than +0.
  */
 SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *send, void *recv,
                                    size_t count, enum sstar_type type, enum sstar_op op);

@@ -2,7 +2,13 @@
 /*
  * All operations by all algorithms over worlds of 1 to 16 ranks, ranks being threads or processes,
  * in one node and on virtual nodes: every value is checked on every rank. Cases are drawn with a
- * seed that is printed; SSTAR_TEST_FULL=1 takes them all.
+ * seed that is printed.
+ *
+ * SSTAR_TEST_FULL=1, for the night: every number of ranks x ranks of a node x operation x
+ * algorithm, each with every count of every type; operation (sum ..), in place or not, memory,
+ * queue pairs and the way of waiting are drawn for each, so that with another seed they come
+ * together otherwise. Of a million elements and one there is a case for each algorithm in the
+ * smaller worlds. SSTAR_TEST_SLICE=K/N takes each N-th world, from the K-th (0 ..) on.
  */
 #include "collectives/collectives.h"
 #include "collectives/element.h"
@@ -32,6 +38,9 @@ enum {
     TYPES = SSTAR_TYPES,
     OPS = SSTAR_OPS,
     CASES = COUNTS * TYPES * OPS * 2,
+    NIGHT_CASES = COUNTS * TYPES,
+    NIGHT_LARGE_RANKS = 4, /* of the worlds where the greatest count is taken, */
+    NIGHT_LARGE = 16,      /* in one of so many of its cases */
     MOST_COUNT = 1 << 20 | 1
 };
 
@@ -55,7 +64,7 @@ struct trial {
     enum sstar_algorithm algorithm;
     uint32_t queue_pairs, slice_bytes;
     uint64_t seed;
-    int cases; /* drawn; CASES: all of them */
+    int cases; /* drawn; NIGHT_CASES: every count of every type */
     bool large;
     int root;
     bool in_parts; /* started, tested, waited for */
@@ -125,13 +134,16 @@ static struct one case_of(const struct trial *trial, int i, int rank, int size)
 {
     uint64_t state = trial->seed + (uint64_t)i * 977;
     uint64_t drawn = random_next(&state);
-    int number = trial->cases == CASES ? i : (int)(drawn % CASES);
+    bool night = trial->cases == NIGHT_CASES;
+    int number = (int)(drawn % CASES);
+    if (night)
+        number = number / NIGHT_CASES * NIGHT_CASES + i;
     struct one one = {.count = counts[number % COUNTS],
                       .type = (enum sstar_type)(number / COUNTS % TYPES),
                       .op = (enum sstar_op)(number / COUNTS / TYPES % OPS),
                       .in_place = number / COUNTS / TYPES / OPS,
                       .salt = (uint32_t)(drawn >> 32)};
-    if (one.count > 65537 && !trial->large)
+    if (one.count > 65537 && (!trial->large || (night && drawn >> 50 & (NIGHT_LARGE - 1))))
         one.count = (size_t)(drawn >> 40 & 0x3fff);
     if (trial->operation == SSTAR_REDUCE_SCATTER || trial->operation == SSTAR_ALL_GATHER)
         one.count /= (size_t)size; /* the whole vector is of that size */
@@ -220,14 +232,30 @@ static void try_all(int n, int per_node, const struct trial *trial, bool process
         }
 }
 
+/* Whether a world is in the slice that is to be taken. */
+static bool is_taken(int n, int per_node)
+{
+    const char *text = getenv("SSTAR_TEST_SLICE");
+    unsigned k, slices;
+    if (!full() || !text || sscanf(text, "%u/%u", &k, &slices) != 2 || slices == 0)
+        return true;
+    return (unsigned)(n * 6 + per_node) * 2654435761u / 65536 % slices == k;
+}
+
+static struct trial trial_of(uint64_t seed, int n)
+{
+    return (struct trial){
+        .seed = seed, .cases = full() ? NIGHT_CASES : 8, .large = full() && n <= NIGHT_LARGE_RANKS};
+}
+
 static void one_node(void **state)
 {
     (void)state;
     uint64_t seed = run_seed();
     for (int n = 1; n <= (full() ? 16 : 8); n++) {
-        struct trial trial = {
-            .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
-        try_all(n, 0, &trial, false, full() ? 100 : 6);
+        struct trial trial = trial_of(random_next(&seed), n);
+        if (is_taken(n, 0))
+            try_all(n, 0, &trial, false, full() ? 100 : 6);
     }
 }
 
@@ -238,9 +266,9 @@ static void virtual_nodes(void **state)
     uint64_t seed = run_seed() + 500;
     for (int n = 2; n <= (full() ? 16 : 8); n++)
         for (int per_node = 1; per_node <= 5 && per_node < n; per_node++) {
-            struct trial trial = {
-                .seed = random_next(&seed), .cases = full() ? CASES : 8, .large = full()};
-            try_all(n, per_node, &trial, false, full() ? 100 : per_node == 1 ? 7 : 3);
+            struct trial trial = trial_of(random_next(&seed), n);
+            if (is_taken(n, per_node))
+                try_all(n, per_node, &trial, false, full() ? 100 : per_node == 1 ? 7 : 3);
         }
 }
 
@@ -676,7 +704,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tuning_file),
     };
     print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
-                  full() ? "all cases" : "cases drawn; all of them with SSTAR_TEST_FULL=1");
+                  full() ? "the night's cases" : "cases drawn; the night's with SSTAR_TEST_FULL=1");
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

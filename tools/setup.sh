@@ -43,10 +43,11 @@ install_packages() {
 
 # build PRESET [TARGET]: configure and build into build/PRESET; what the compilers say is shown if it fails.
 build() {
-    local log
+    local log timeout=600
     say "building: $*"
+    [ "${SSTAR_TEST_FULL:-0}" != 1 ] || timeout=14400 # of a suite; the long ones are for the night
     log=$(mktemp)
-    (cd "$root" && cmake --preset "$1" -Wno-dev && cmake --build --preset "$1" ${2:+--target "$2"} -- -k 0) >"$log" 2>&1 || {
+    (cd "$root" && cmake --preset "$1" -Wno-dev -DSSTAR_TEST_TIMEOUT=$timeout && cmake --build --preset "$1" ${2:+--target "$2"} -- -k 0) >"$log" 2>&1 || {
         cat "$log"
         rm -f "$log"
         die "building preset $1 failed"
