@@ -25,7 +25,8 @@
 #include <emmintrin.h>
 #endif
 
-enum { STREAM_BLOCK_BYTES = 2048, READ_AHEAD = 2 };
+/* Vectors past the caches are reduced in blocks, asked for so many blocks ahead. */
+enum { STREAM_BLOCK_BYTES = 1024, READ_AHEAD = 2 };
 enum stage { BEGIN, SMALL, HELLO, SHARED, COPIES };
 
 struct hello {
@@ -36,32 +37,49 @@ struct hello {
 /* ---- copies that do not stay ------------------------------------------------------------------
  */
 
-void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes)
+#ifdef __x86_64__
+/* For each line that is copied one of `ahead` is asked for: so reads and writes of memory keep
+ * step, and more requests than the core can have under way do not come at once. */
+static void copy_past_caches(void *to, const void *from, size_t bytes, const char *ahead)
+{
+    size_t head = -(uintptr_t)to & 63;
+    memcpy(to, from, head);
+    char *d = (char *)to + head;
+    const char *s = (const char *)from + head;
+    size_t lines = (bytes - head) / 64;
+    for (size_t i = 0; i < lines; i++, d += 64, s += 64, ahead += 64) {
+        __builtin_prefetch(ahead);
+        __m128i a = _mm_loadu_si128((const __m128i *)s);
+        __m128i b = _mm_loadu_si128((const __m128i *)(s + 16));
+        __m128i c = _mm_loadu_si128((const __m128i *)(s + 32));
+        __m128i e = _mm_loadu_si128((const __m128i *)(s + 48));
+        _mm_stream_si128((__m128i *)d, a);
+        _mm_stream_si128((__m128i *)(d + 16), b);
+        _mm_stream_si128((__m128i *)(d + 32), c);
+        _mm_stream_si128((__m128i *)(d + 48), e);
+    }
+    memcpy(d, s, (bytes - head) % 64);
+}
+#endif
+
+void node_copy_ahead(const struct node_job *job, void *to, const void *from, size_t bytes,
+                     const char *ahead)
 {
 #ifdef __x86_64__
     if (node_streams(job) && bytes >= 256) {
-        size_t head = -(uintptr_t)to & 63;
-        memcpy(to, from, head);
-        char *d = (char *)to + head;
-        const char *s = (const char *)from + head;
-        size_t lines = (bytes - head) / 64;
-        for (size_t i = 0; i < lines; i++, d += 64, s += 64) {
-            __m128i a = _mm_loadu_si128((const __m128i *)s);
-            __m128i b = _mm_loadu_si128((const __m128i *)(s + 16));
-            __m128i c = _mm_loadu_si128((const __m128i *)(s + 32));
-            __m128i e = _mm_loadu_si128((const __m128i *)(s + 48));
-            _mm_stream_si128((__m128i *)d, a);
-            _mm_stream_si128((__m128i *)(d + 16), b);
-            _mm_stream_si128((__m128i *)(d + 32), c);
-            _mm_stream_si128((__m128i *)(d + 48), e);
-        }
-        memcpy(d, s, (bytes - head) % 64);
+        copy_past_caches(to, from, bytes, ahead);
         return;
     }
 #else
     (void)job;
+    (void)ahead;
 #endif
     memcpy(to, from, bytes);
+}
+
+void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes)
+{
+    node_copy_ahead(job, to, from, bytes, from);
 }
 
 /* What went past the caches is there before what is stored from now on. */
@@ -138,16 +156,8 @@ static void reduce_by_groups(struct node_part *node, size_t at, size_t count, ch
     }
 }
 
-/* Inputs that come from memory are asked for some blocks ahead. */
-static void read_ahead(const struct node_part *node, size_t at, size_t bytes)
-{
-    size_t end = node->job->count * node->job->element_bytes;
-    for (int i = 0; i < node->size && at + bytes <= end; i++)
-        for (size_t line = 0; line < bytes; line += 64)
-            __builtin_prefetch(node->inputs[i] + at + line);
-}
-
-/* Our slice into the results of all, a block at a time. */
+/* Our slice into the results of all, a block at a time. With each copy of a block one of the inputs
+ * is asked for. */
 static void reduce_shared(struct node_part *node)
 {
     const struct node_job *job = node->job;
@@ -157,17 +167,17 @@ static void reduce_shared(struct node_part *node)
     hierarchy_slice(node->size, job->count, node->me, &offset, &count);
     for (size_t done = 0; done < count; done += block) {
         size_t at = offset + done, n = count - done < block ? count - done : block;
-        char *own = node->outputs[node->me] + at * bytes;
-        if (stream)
-            read_ahead(node, (at + READ_AHEAD * block) * bytes, block * bytes);
-        char *to = stream ? node->block : own;
+        size_t ahead = at + READ_AHEAD * block;
+        ahead = (ahead + block <= job->count ? ahead : at) * bytes;
+        char *to = stream ? node->block : node->outputs[node->me] + at * bytes;
         if (node->groups == node->size)
             node_reduce_inputs(node, job, node->inputs, at, n, to);
         else
             reduce_by_groups(node, at, n, to);
         for (int i = 0; i < node->size; i++)
             if (node->outputs[i] + at * bytes != to)
-                node_copy_out(job, node->outputs[i] + at * bytes, to, n * bytes);
+                node_copy_ahead(job, node->outputs[i] + at * bytes, to, n * bytes,
+                                node->inputs[i] + ahead);
     }
 }
 

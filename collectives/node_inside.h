@@ -60,5 +60,8 @@ static inline bool node_streams(const struct node_job *job)
     return job->count * job->element_bytes >= NODE_STREAM_BYTES;
 }
 void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes);
+/* The same; where it goes past the caches `ahead`, as much, is fetched by and by. */
+void node_copy_ahead(const struct node_job *job, void *to, const void *from, size_t bytes,
+                     const char *ahead);
 
 #endif
