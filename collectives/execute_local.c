@@ -4,8 +4,9 @@
 #include "collectives/collective_plan.h"
 #include "transport/world.h"
 
-/* A cache line goes from core to core within so many looks where ranks have cores. */
-enum { LOOKS_BEFORE_WAIT = 16 };
+/* A cache line goes from core to core within so many looks where ranks have cores. There is no
+ * pause between them: it takes as long as half a line on some processors. */
+enum { LOOKS_BEFORE_WAIT = 200 };
 
 bool execute_is_local(const struct sstar_collective *plan)
 {
@@ -25,10 +26,8 @@ static int wait_for_node(struct sstar_collective *plan)
             node->moved = false;
             wait_progress(&w);
         }
-        if (!crowded && ++looks % LOOKS_BEFORE_WAIT != 0) {
-            cpu_relax();
+        if (!crowded && ++looks % LOOKS_BEFORE_WAIT != 0)
             continue;
-        }
         w.on_other_cores = crowded && node_waits_for_other_cores(node);
         w.peer = node_awaited(node);
         int err = wait_step(&w);

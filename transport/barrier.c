@@ -23,8 +23,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* With a core for each rank a line comes within so many looks. */
-enum { LOOKS_BEFORE_WAIT = 64, TURNS = 4 };
+/* With a core for each rank a line comes within so many looks. There is no pause between them: it
+ * takes as long as half a line on some processors. */
+enum { LOOKS_BEFORE_WAIT = 600, TURNS = 4 };
 
 struct barrier_words {
     struct {
@@ -165,11 +166,9 @@ static int wait_for(struct sstar_world *world, const struct barrier *barrier, in
 {
     uint64_t count = barrier->count;
     const bool crowded = world_crowded(world);
-    for (int look = 0; look < LOOKS_BEFORE_WAIT && !crowded; look++) {
+    for (int look = 0; look < LOOKS_BEFORE_WAIT && !crowded; look++)
         if (has_come(barrier, i, count))
             return 0;
-        cpu_relax();
-    }
     int my_node = sstar_node_of(world, world->rank);
     struct waiter w = wait_begin(world, "the barrier", sstar_rank_at(world, my_node, i), count);
     while (!has_come(barrier, i, count)) {
