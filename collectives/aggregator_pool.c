@@ -4,13 +4,13 @@
 #include <stdlib.h>
 
 enum {
-    PLACES_MOST = 64,
+    PLACES_MOST = 128,
     PLACES_LEAST = 4,
     POOL_BUDGET_BYTES = 16 << 20, /* of places, and of buffers */
-    FIRST_PLACES = 4,             /* of who begins; one more for each that was read */
+    FIRST_PLACES = 16, /* of who asks, and of everybody at most; one more for each that was read */
     NOTE_PLACES = 20,
     NOTE_SLOTS = 4,
-    PROMPT_NS = 100 * 1000, /* what was read is told by then */
+    PROMPT_NS = 2000 * 1000, /* when nothing more was read, what was is told by then */
     POOL_MAGIC = 0x6c6f6f70,
 };
 enum { NOTE_WANT = 1, NOTE_END = 2 };
@@ -26,7 +26,7 @@ struct pool_note {
     uint8_t magic, version, flags, granted;
     uint32_t read;     /* buffers of the receiver of this note, ever */
     uint32_t returned; /* places of the receiver, with this note, from the oldest */
-    uint32_t reserved;
+    uint32_t kept;     /* places that the receiver of this note need never give back */
     uint64_t messages; /* with NOTE_END */
     uint16_t place[NOTE_PLACES];
 };
@@ -45,6 +45,7 @@ struct pool_peer {
     uint64_t *ticket;     /* [most], as `flying` */
     int open;             /* our buffer that is being filled, -1: none */
     uint32_t sent, read;  /* buffers; read by it */
+    uint32_t kept;        /* of granted: not given back */
     bool want, told_want;
     bool end_told;
     /* Receiving from it. */
@@ -68,6 +69,7 @@ struct pool {
     struct sstar_remote_region *remote; /* [size] */
     uint16_t *numbers;                  /* of all queues */
     uint64_t *tickets;
+    uint32_t kept;                      /* of our places, for each peer whether it asks or not */
     uint16_t *free_place, *free_buffer; /* [places] */
     uint32_t free_places, free_buffers;
     uint32_t asking; /* peers that want places of us */
@@ -122,6 +124,9 @@ static int make_peers(struct pool *p)
     }
     for (uint32_t i = 0; i < p->sizes.places; i++)
         p->free_place[p->free_places++] = p->free_buffer[p->free_buffers++] = (uint16_t)i;
+    if (p->peers->n)
+        p->kept = p->sizes.most / (uint32_t)p->peers->n;
+    p->kept = p->kept < FIRST_PLACES ? p->kept : FIRST_PLACES;
     return 0;
 }
 
@@ -321,21 +326,24 @@ void pool_release(struct pool *p, int i, uint32_t count)
     q->read_ns = clock_ns();
 }
 
-/* How many places one who asks may hold now. */
+/* How many places a peer may hold now. */
 static uint32_t share(const struct pool *p, const struct pool_peer *q)
 {
-    uint32_t share = p->asking ? p->sizes.places / p->asking : 0;
+    if (!q->asks)
+        return p->kept;
+    uint32_t share = p->sizes.places / p->asking;
     share = share < q->may_hold ? share : q->may_hold;
-    return share < 2 ? 2 : share > p->sizes.most ? p->sizes.most : share;
+    share = share > p->sizes.most ? p->sizes.most : share < 2 ? 2 : share;
+    return share > p->kept ? share : p->kept;
 }
 
-/* Give the free places to those who ask, each in turn. */
+/* Give the free places to those who may have them, each in turn. */
 static void give(struct pool *p)
 {
-    for (int looked = 0; p->asking && p->free_places && looked < p->peers->n; looked++) {
+    for (int looked = 0; p->free_places && looked < p->peers->n; looked++) {
         struct pool_peer *q = &p->peer[p->turn];
         uint32_t most = share(p, q);
-        while (q->asks && p->free_places && held(&q->given) < most)
+        while (p->free_places && held(&q->given) < most)
             *slot_of(p, &q->given, q->given.end++) = p->free_place[--p->free_places];
         if (p->free_places)
             p->turn = (p->turn + 1) % p->peers->n;
@@ -357,7 +365,8 @@ static bool owes(const struct pool *p, const struct pool_peer *q, uint32_t signa
 
 static bool gives_back(const struct pool *p, int i)
 {
-    return !p->peer[i].want && held(&p->peer[i].granted) && pool_idle(p, i);
+    const struct pool_peer *q = &p->peer[i];
+    return !q->want && held(&q->granted) > q->kept && pool_idle(p, i);
 }
 
 static struct pool_note compose(const struct pool *p, int i)
@@ -369,7 +378,8 @@ static struct pool_note compose(const struct pool *p, int i)
                              .flags = q->want ? NOTE_WANT : 0,
                              .granted = (uint8_t)(places < NOTE_PLACES ? places : NOTE_PLACES),
                              .read = q->came_read,
-                             .returned = gives_back(p, i) ? held(&q->granted) : 0};
+                             .returned = gives_back(p, i) ? held(&q->granted) - q->kept : 0,
+                             .kept = p->kept};
     for (uint32_t k = 0; k < note.granted; k++)
         note.place[k] = *slot_of(p, &q->given, q->told + k);
     return note;
@@ -411,8 +421,9 @@ static int take_note(struct pool *p, int i, const struct pool_note *note)
 {
     struct pool_peer *q = &p->peer[i];
     if (note->magic != WIRE_MAGIC || note->version != WIRE_VERSION || note->granted > NOTE_PLACES ||
-        note->granted + held(&q->granted) > p->sizes.most || note->returned > q->told - q->next ||
-        (note->returned && q->given.begin != q->next) || note->read - q->read > q->sent - q->read)
+        note->kept > p->sizes.most || note->granted + held(&q->granted) > p->sizes.most ||
+        note->returned > q->told - q->next || (note->returned && q->given.begin != q->next) ||
+        note->read - q->read > q->sent - q->read)
         return broken(p, i, "a note that cannot be");
     for (uint32_t k = 0; k < note->granted; k++) {
         if (note->place[k] >= p->sizes.places)
@@ -420,6 +431,7 @@ static int take_note(struct pool *p, int i, const struct pool_note *note)
         *slot_of(p, &q->granted, q->granted.end++) = note->place[k];
     }
     q->read = note->read;
+    q->kept = note->kept;
     for (uint32_t k = 0; k < note->returned; k++, q->next++)
         take_back(p, q);
     bool asks = note->flags & NOTE_WANT;

@@ -3,10 +3,11 @@
  * Buffers for the few peers that need many: a common pool of each rank in place of slots for every
  * peer. Private.
  *
- * A rank has `places` where buffers of others land, and as many buffers to send from. Who has much
- * for a peer asks it, is granted places, fills them in the order of granting, and is granted them
- * again when they have been read; the more ask, the fewer each holds. One sender holds at most
- * `most`, half of them, and one destination at most `most` of the buffers. All of it is taken at
+ * A rank has `places` where buffers of others land, and as many buffers to send from. In a small
+ * world every peer is granted some from the beginning, half of all together. Who has much for a
+ * peer asks it, is granted more, fills them in the order of granting, and is granted them again
+ * when they have been read; the more ask, the fewer each holds. One sender holds at most `most`,
+ * half of them, and one destination at most `most` of the buffers. All of it is taken at
  * open. What is said meanwhile travels in notes, messages of one cache line over links that have
  * slots for nothing else; a buffer is one put with a signal, by the link's only queue pair, so that
  * the nth signal belongs to the nth place.

@@ -180,6 +180,8 @@ static void more_hot_pairs_than_buffers_are_served(void **state)
     assert_true(pool_bytes(&sizes) == 8 * sizes.stride && sizes.stride > 3 << 20);
     assert_int_equal(
         ranks_run(&(struct ranks){.size = RANKS, .ranks_per_node = 1, .body = all_are_hot}), 0);
+    if (!ranks_can_shape()) /* and no order either */
+        return;
     assert_int_equal(ranks_run(&(struct ranks){.size = RANKS,
                                                .ranks_per_node = 1,
                                                .order = {.relaxed = true, .seed = 7},

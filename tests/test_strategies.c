@@ -133,7 +133,7 @@ static int world_of(int size, int ranks_per_node, uint64_t random)
     struct sample sample = {random, worlds++, slice_asked_for()};
     struct ranks ranks = {
         .size = size, .ranks_per_node = ranks_per_node, .body = cases, .arg = &sample};
-    if (random % 2)
+    if (random % 2 && ranks_can_shape())
         ranks.order = (struct sstar_order){.relaxed = true, .seed = random};
     int failed = ranks_run(&ranks);
     if (failed)

@@ -8,19 +8,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Files in memory, of sstar_alloc and softnic, that this process has open; peers' are mapped only.
- */
+/* Files in memory, of sstar_alloc and softnic, that this process has open, some twice; peers' are
+ * mapped only. */
 static uint64_t files_held(void)
 {
+    enum { FILES_MOST = 256 };
     uint64_t bytes = 0;
+    ino_t seen[FILES_MOST];
+    int n_seen = 0;
     DIR *fds = opendir("/proc/self/fd");
     const struct dirent *entry;
     while (fds && (entry = readdir(fds))) {
         char target[64] = "";
         struct stat st;
         ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
-        if (n > 0 && !strncmp(target, "/memfd:", 7) && !fstat(atoi(entry->d_name), &st))
-            bytes += (uint64_t)st.st_blocks * 512;
+        if (n <= 0 || strncmp(target, "/memfd:", 7) || fstat(atoi(entry->d_name), &st))
+            continue;
+        int i = 0;
+        while (i < n_seen && seen[i] != st.st_ino)
+            i++;
+        if (i < n_seen || n_seen == FILES_MOST)
+            continue;
+        seen[n_seen++] = st.st_ino;
+        bytes += (uint64_t)st.st_blocks * 512;
     }
     if (fds)
         closedir(fds);

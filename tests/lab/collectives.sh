@@ -43,6 +43,6 @@ collectives() { # CONNECT RANKS_OF_A_HOST
     part "sstar allreduce, ring and hierarchical, $text" ranks 90 "$n" allreduce --connect "$connect" \
         --algorithm ring,hierarchical $sizes
     part "sstar alltoall, all strategies, $text" ranks 90 "$n" alltoall --connect "$connect" \
-        --strategy none,rank,node --routing /tmp/routing.csv
+        --strategy all --routing /tmp/routing.csv
     unset SSTAR_RANKS_PER_NODE
 }
