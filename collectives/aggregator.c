@@ -38,6 +38,7 @@ int sstar_aggregator_reset(struct sstar_aggregator *a)
     a->ledger.pool_bound_bytes = bound_bytes;
     memset(a->sent, 0, (size_t)a->size * sizeof *a->sent);
     memset(a->refused_since_ns, 0, (size_t)a->size * sizeof *a->refused_since_ns);
+    a->refusing = 0;
     a->done = a->finished = false;
     a->front.ranks = (uint32_t)a->size;
     a->moved = 0;
@@ -96,20 +97,26 @@ static int hand_over(struct sstar_aggregator *a, int to, const void *data, uint3
     bool cross = a->node_of[to] != a->node, timed = !(a->sampled.pushes++ % PUSHES_PER_SAMPLE);
     uint64_t begun = timed ? clock_ns() : 0;
     int err = cross ? a->strategy->push(a, to, data, bytes) : local_push(a, to, data, bytes);
-    if (!timed && err != -EAGAIN && !a->refused_since_ns[to])
+    if (!timed && err != -EAGAIN && !a->refusing)
         return err;
-    uint64_t now = clock_ns(), *since = &a->refused_since_ns[to];
-    struct sstar_link_ledger *link =
-        &a->sent[cross && a->strategy->link_to ? a->strategy->link_to(a, to) : to];
+    uint64_t now = clock_ns();
+    int link = cross && a->strategy->link_to ? a->strategy->link_to(a, to) : to;
+    struct sstar_link_ledger *sent = &a->sent[link];
     if (timed && now - begun < PUSHES_PER_SAMPLE * INTERRUPTED_NS) {
         uint64_t took = now - begun, copying = copying_ns(a, 1);
         took = PUSHES_PER_SAMPLE * (took > copying ? took - copying : 0);
         a->ledger.pushing_ns += took;
-        link->pushing_ns += took;
+        sent->pushing_ns += took;
     }
-    if (*since && err != -EAGAIN)
-        link->refused_ns += now - *since;
-    *since = err != -EAGAIN ? 0 : *since ? *since : now;
+    uint64_t *since = &a->refused_since_ns[link];
+    if (err == -EAGAIN && !*since) {
+        *since = now;
+        a->refusing++;
+    } else if (err != -EAGAIN && *since) {
+        sent->refused_ns += now - *since;
+        *since = 0;
+        a->refusing--;
+    }
     return err;
 }
 

@@ -94,7 +94,8 @@ struct sstar_aggregator {
     struct sstar_ledger ledger;
     struct sstar_link_ledger *sent; /* [size] */
     struct sampled sampled;
-    uint64_t *refused_since_ns; /* [size], by destination; 0: the last push found room */
+    uint64_t *refused_since_ns; /* [size], by link; 0: the last push found room */
+    uint32_t refusing;          /* links whose last push did not */
     bool opened;
     bool done, finished;  /* the caller said so; advance returned 0 */
     bool remote_first;    /* whose turn it is in pull */
