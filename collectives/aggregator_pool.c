@@ -11,13 +11,14 @@ enum {
     NOTE_PLACES = 20,
     NOTE_SLOTS = 4,
     PROMPT_NS = 2000 * 1000, /* when nothing more was read, what was is told by then */
-    POOL_MAGIC = 0x6c6f6f70,
+    POOL_MAGIC = 0x6c70,
 };
 enum { NOTE_WANT = 1, NOTE_END = 2 };
 
 /* At the beginning of a place. */
 struct pool_header {
-    uint32_t magic, bytes;
+    uint32_t bytes;
+    uint16_t magic, source;
     uint64_t sequence;
 };
 static_assert(sizeof(struct pool_header) == LINK_TRAILER_BYTES, "counted as a link's trailer is");
@@ -39,6 +40,7 @@ struct queue {
 };
 
 struct pool_peer {
+    struct sstar_link *link; /* for buffers */
     /* Sending to it. */
     struct queue granted; /* places of it that we may fill */
     struct queue flying;  /* our buffers that are on their way, and what they wait for */
@@ -61,7 +63,8 @@ struct pool_peer {
 };
 struct pool {
     struct sstar_aggregator *a;
-    struct peers *peers;
+    struct peers *peers;       /* for notes */
+    struct sstar_links *links; /* for buffers */
     struct pool_sizes sizes;
     struct pool_peer *peer; /* [peers->n] */
     uint8_t *memory;        /* places, then buffers */
@@ -95,12 +98,30 @@ uint64_t pool_bytes(const struct pool_sizes *sizes)
     return 2 * sizes->places * sizes->stride;
 }
 
-struct sstar_link_attr pool_link_attr(const struct pool_sizes *sizes)
+struct sstar_link_attr pool_note_attr(void)
 {
-    return (struct sstar_link_attr){.queue_pairs = 1,
-                                    .slots = NOTE_SLOTS,
-                                    .slot_bytes = sizeof(struct pool_note),
-                                    .puts = sizes->most};
+    return (struct sstar_link_attr){
+        .queue_pairs = 1, .slots = NOTE_SLOTS, .slot_bytes = sizeof(struct pool_note), .puts = 1};
+}
+
+struct sstar_link_attr pool_buffer_attr(const struct pool_sizes *sizes)
+{
+    return (struct sstar_link_attr){.queue_pairs = 1, .puts = sizes->most};
+}
+
+static int open_links(struct pool *p)
+{
+    int *ranks = calloc((size_t)p->peers->n + 1, sizeof *ranks);
+    if (!ranks)
+        return -ENOMEM;
+    for (int i = 0; i < p->peers->n; i++)
+        ranks[i] = p->peers->peer[i].rank;
+    struct sstar_link_attr attr = pool_buffer_attr(&p->sizes);
+    int err = sstar_links_open(p->a->world, ranks, p->peers->n, &attr, &p->links);
+    for (int i = 0; !err && i < p->peers->n; i++)
+        p->peer[i].link = sstar_links_to(p->links, ranks[i]);
+    free(ranks);
+    return err;
 }
 
 static int make_peers(struct pool *p)
@@ -153,6 +174,8 @@ int pool_open(struct sstar_aggregator *a, struct peers *peers, uint32_t buffer_b
             told = report_set(&a->world->report, -ENOMEM,
                               "aggregator (%s): rank %d could not get its pool of buffers",
                               a->strategy->name, r);
+    if (!err && !told)
+        err = open_links(p);
     if (err || told) {
         pool_close(p);
         return err ? err : told;
@@ -165,6 +188,8 @@ void pool_close(struct pool *p)
 {
     if (!p)
         return;
+    if (p->links)
+        sstar_links_close(p->links);
     if (p->region)
         sstar_deregister(p->region);
     if (p->memory)
@@ -229,9 +254,8 @@ bool pool_want(struct pool *p, int i, bool want)
 static void reap(struct pool *p, int i)
 {
     struct pool_peer *q = &p->peer[i];
-    const struct sstar_link *link = p->peers->peer[i].link;
     bool any = used(q);
-    while (held(&q->flying) && sstar_link_done(link, q->ticket[q->flying.begin % p->sizes.most]))
+    while (held(&q->flying) && sstar_link_done(q->link, q->ticket[q->flying.begin % p->sizes.most]))
         p->free_buffer[p->free_buffers++] = *slot_of(p, &q->flying, q->flying.begin++);
     p->empty += any && !used(q) && q->want;
 }
@@ -262,21 +286,34 @@ int pool_reserve(struct pool *p, int i, uint8_t **payload)
     return 0;
 }
 
-int pool_commit(struct pool *p, int i, uint32_t bytes, uint64_t *ticket)
+bool pool_sending(const struct pool *p)
+{
+    for (int i = 0; i < p->peers->n; i++) {
+        const struct pool_peer *q = &p->peer[i];
+        if (held(&q->flying) &&
+            !sstar_link_done(q->link, q->ticket[(q->flying.end - 1) % p->sizes.most]))
+            return true;
+    }
+    return false;
+}
+
+int pool_commit(struct pool *p, int i, uint32_t bytes)
 {
     struct pool_peer *q = &p->peer[i];
-    struct peer *peer = &p->peers->peer[i];
+    uint64_t ticket;
     uint8_t *buffer = buffer_at(p, q->open);
     uint64_t place = *slot_of(p, &q->granted, q->granted.begin);
-    *(struct pool_header *)buffer =
-        (struct pool_header){.magic = POOL_MAGIC, .bytes = bytes, .sequence = q->sent + 1};
-    int err =
-        sstar_put(peer->link, p->region, buffer, &p->remote[peer->rank], place * p->sizes.stride,
-                  sizeof(struct pool_header) + bytes, SSTAR_SIGNAL, ticket);
+    *(struct pool_header *)buffer = (struct pool_header){.bytes = bytes,
+                                                         .magic = POOL_MAGIC,
+                                                         .source = (uint16_t)p->a->rank,
+                                                         .sequence = q->sent + 1};
+    int err = sstar_put(q->link, p->region, buffer, &p->remote[p->peers->peer[i].rank],
+                        place * p->sizes.stride, sizeof(struct pool_header) + bytes, SSTAR_SIGNAL,
+                        &ticket);
     if (err)
         return err;
     q->granted.begin++;
-    q->ticket[q->flying.end % p->sizes.most] = *ticket;
+    q->ticket[q->flying.end % p->sizes.most] = ticket;
     *slot_of(p, &q->flying, q->flying.end++) = (uint16_t)q->open;
     q->open = -1;
     q->sent++;
@@ -296,15 +333,18 @@ int pool_receive(struct pool *p, int i, struct message *m)
     struct pool_peer *q = &p->peer[i];
     if (p->a->world->failed)
         return p->a->world->failed;
-    if ((uint32_t)sstar_signals(p->peers->peer[i].link) == q->came)
+    if ((uint32_t)sstar_signals(q->link) == q->came)
         return 0;
     if (q->next == q->told)
         return broken(p, i, "a buffer for which it had no place");
     const struct pool_header *h =
         (const void *)(p->memory + *slot_of(p, &q->given, q->next) * p->sizes.stride);
-    if (h->magic != POOL_MAGIC || (uint32_t)h->sequence != q->came + 1 ||
-        h->bytes > p->sizes.stride - sizeof *h)
-        return broken(p, i, "something that is no buffer of its pool");
+    /* It lies in another place if a note that gives this one back has not come yet. */
+    if (h->magic != POOL_MAGIC || h->source != p->peers->peer[i].rank ||
+        (uint32_t)h->sequence != q->came + 1)
+        return 0;
+    if (h->bytes > p->sizes.stride - sizeof *h)
+        return broken(p, i, "a buffer that cannot be");
     q->next++;
     q->came++;
     *m = (struct message){.data = h + 1, .bytes = h->bytes, .sequence = q->came};
@@ -446,11 +486,11 @@ static int take_note(struct pool *p, int i, const struct pool_note *note)
 
 int pool_progress(struct pool *p)
 {
-    int came = 0;
-    for (int i = 0; i < p->peers->n; i++) {
+    int came = sstar_links_progress(p->links);
+    for (int i = 0; came >= 0 && i < p->peers->n; i++) {
         struct pool_peer *q = &p->peer[i];
         struct sstar_link *link = p->peers->peer[i].link;
-        uint32_t signals = (uint32_t)sstar_signals(link); /* before the notes that came before it */
+        uint32_t signals = (uint32_t)sstar_signals(q->link);
         struct message m;
         int got;
         if (held(&q->flying))

@@ -8,9 +8,9 @@
  * peer asks it, is granted more, fills them in the order of granting, and is granted them again
  * when they have been read; the more ask, the fewer each holds. One sender holds at most `most`,
  * half of them, and one destination at most `most` of the buffers. All of it is taken at
- * open. What is said meanwhile travels in notes, messages of one cache line over links that have
- * slots for nothing else; a buffer is one put with a signal, by the link's only queue pair, so that
- * the nth signal belongs to the nth place.
+ * open. What is said meanwhile travels in notes, messages of one cache line over links of
+ * their own; a buffer is one put with a signal, by its link's only queue pair, so that the nth
+ * signal belongs to the nth place.
  */
 #ifndef SSTAR_COLLECTIVES_AGGREGATOR_POOL_H
 #define SSTAR_COLLECTIVES_AGGREGATOR_POOL_H
@@ -27,13 +27,14 @@ struct pool_sizes {
 struct pool_sizes pool_sizes(uint32_t buffer_bytes);
 /* Both sides of it. */
 uint64_t pool_bytes(const struct pool_sizes *sizes);
-/* Of the links that notes and puts go by. */
-struct sstar_link_attr pool_link_attr(const struct pool_sizes *sizes);
+/* Of the links that notes go by, which must not wait behind buffers, and of those for buffers. */
+struct sstar_link_attr pool_note_attr(void);
+struct sstar_link_attr pool_buffer_attr(const struct pool_sizes *sizes);
 
-/* Over the links of `peers`. Collective. */
+/* Notes go over the links of `peers`. Collective. */
 int pool_open(struct sstar_aggregator *a, struct peers *peers, uint32_t buffer_bytes,
               struct pool **pool);
-void pool_close(struct pool *p); /* after the links */
+void pool_close(struct pool *p);
 /* Bytes that one destination may have of the buffers, and one sender of the places; what it had at
  * most stands in the link's ledger. */
 uint64_t pool_bound_bytes(const struct pool *p);
@@ -49,12 +50,14 @@ bool pool_idle(const struct pool *p, int i);
 
 /* As those of a link: link.h. */
 int pool_reserve(struct pool *p, int i, uint8_t **payload);
-int pool_commit(struct pool *p, int i, uint32_t bytes, uint64_t *ticket);
+int pool_commit(struct pool *p, int i, uint32_t bytes);
+/* A buffer is still on its way. */
+bool pool_sending(const struct pool *p);
 int pool_receive(struct pool *p, int i, struct message *m);
 void pool_release(struct pool *p, int i, uint32_t count);
 /* Tell peer i that this rank sent it so many messages in all, and no more come. */
 int pool_end(struct pool *p, int i, uint64_t messages, uint64_t *ticket);
-/* Notes of the peers, and to them. Number of notes that came, or -errno. */
+/* Move buffers on, take notes and write them. Number of things moved, or -errno. */
 int pool_progress(struct pool *p);
 
 #endif

@@ -24,8 +24,8 @@ uint64_t streams_pooled_bytes(const struct sstar_aggregator *a, int n,
                               const struct item_format *format)
 {
     struct pool_sizes sizes = pool_sizes(slot_bytes_of(a, format));
-    struct sstar_link_attr attr = pool_link_attr(&sizes);
-    return pool_bytes(&sizes) + links_bytes(&attr, n, 0);
+    struct sstar_link_attr notes = pool_note_attr(), buffers = pool_buffer_attr(&sizes);
+    return pool_bytes(&sizes) + links_bytes(&notes, n, 0) + links_bytes(&buffers, n, 0);
 }
 
 int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
@@ -37,8 +37,7 @@ int streams_open(struct sstar_aggregator *a, const int *ranks, int n, int most,
     *s = (struct streams){.a = a, .format = *format, .header_bytes = sizeof(struct buffer_header)};
     s->header_bytes += pooled ? sizeof(uint64_t) : 0;
     s->slot_bytes = slot_bytes_of(a, format);
-    struct pool_sizes sizes = pool_sizes(s->slot_bytes);
-    struct sstar_link_attr attr = pooled ? pool_link_attr(&sizes) : streams_attr(a, most, format);
+    struct sstar_link_attr attr = pooled ? pool_note_attr() : streams_attr(a, most, format);
     int err = peers_open(a, ranks, n, &attr, &s->peers);
     if (!err && pooled)
         err = pool_open(a, s->peers, s->slot_bytes, &s->pool);
@@ -75,7 +74,7 @@ static int buffer_reserve(struct streams *s, int i, uint8_t **payload)
 static int buffer_commit(struct streams *s, int i, uint32_t bytes)
 {
     struct peer *p = &s->peers->peer[i];
-    return s->pool ? pool_commit(s->pool, i, bytes, &p->ticket)
+    return s->pool ? pool_commit(s->pool, i, bytes)
                    : link_commit_ticket(p->link, bytes, 0, &p->ticket);
 }
 
@@ -289,7 +288,7 @@ int streams_end(struct streams *s)
             return err;
         waiting = waiting || err;
     }
-    return waiting || !peers_sent(s->peers);
+    return waiting || !peers_sent(s->peers) || (s->pool && pool_sending(s->pool));
 }
 
 /* ---- receiving ----------------------------------------------------------------------------------

@@ -331,7 +331,7 @@ static int adaptive_finish(struct sstar_aggregator *a)
 static bool adaptive_sending(struct sstar_aggregator *a)
 {
     struct adaptive *ad = a->state;
-    if (peers_sending(ad->direct->peers))
+    if (peers_sending(ad->direct->peers) || pool_sending(ad->direct->pool))
         return true;
     enter(a);
     return leave(a, ad, ad->base->sending(a));

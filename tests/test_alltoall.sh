@@ -68,7 +68,7 @@ fi
 
 expect 0 ' mesh +48000 ' "$sstar" alltoall --memory 1024 --ranks-per-node 8 --flush-bytes 48000 --json "$work/memory.json"
 if command -v jq >/dev/null; then
-    counts "$work/memory.json" '.alltoall_memory | map({(.strategy): .memory_bytes}) | add | 2 * .mesh < .rank and .adaptive < .mesh + 16 * 1048576' true
+    counts "$work/memory.json" '.alltoall_memory | map({(.strategy): .memory_bytes}) | add | 2 * .mesh < .rank and .adaptive < .mesh + 20 * 1048576' true
 fi
 expect 2 '--memory takes a whole number' "$sstar" alltoall --memory 0
 

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -76,7 +77,9 @@ static int pull_all(struct sstar_world *world, struct sstar_aggregator *a, uint6
     int got;
     while ((got = sstar_pull(a, &item)) == 1) {
         CHECK(item.bytes == WORDS * sizeof(uint64_t));
-        CHECK(*(const uint64_t *)item.data == (uint64_t)item.source);
+        uint64_t source;
+        memcpy(&source, item.data, sizeof source);
+        CHECK(source == (uint64_t)item.source);
         ++*n;
     }
     CHECK(got == 0);
