@@ -254,7 +254,7 @@ static int check_memory(struct sstar_aggregator *a)
                 &w->report, -ENOMEM,
                 "aggregator (%s): its %d ranks on host %s need %.4g GB for messages under way, "
                 "where %.4g GB are free; take less buffer_bytes or flush_bytes, fewer ranks on a "
-                "host, or a strategy with fewer links",
+                "host, or a strategy with fewer links (mesh)",
                 a->strategy->name, ranks, w->ranks[r].host, (double)need * 1e-9,
                 (double)available * 1e-9);
     }

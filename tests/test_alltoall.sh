@@ -41,7 +41,7 @@ done
 if command -v jq >/dev/null; then
     counts "$work/ledger.json" '.alltoall[0] | [.hottest_node_share, ([.links[].wire_messages] | add) == .wire_messages,
         ([.message_sizes[].count] | add), .memory_bytes > 0, .age_greatest_us > 0]' '[1,true,600,true,true]'
-    counts "$work/ledger.json" '.alltoall[0] | [.memory_taken_bytes >= 0.99 * .memory_bytes, .pool_bound_bytes,
+    counts "$work/ledger.json" '.alltoall[0] | [.memory_taken_bytes >= 0.99 * .memory_bytes and .memory_taken_bytes < .memory_bytes + 64e6, .pool_bound_bytes,
         ([.links[] | .pushing_us >= 0 and .copying_us >= 0 and .refused_us >= 0 and .pool_peak_bytes == 0] | all)]' '[true,0,true]'
     counts "$work/trace.json" '[.alltoall[] | .messages, .message_bytes, .cross_messages] | unique' '[3,4,1293]'
     counts "$work/bytes.json" '[.alltoall[].flush_bytes] | unique' '[312,625,1250,2500,5000,10000,20000,40000,80000,160000]'
