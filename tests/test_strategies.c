@@ -147,7 +147,8 @@ static void every_message_comes_once(void **state)
     (void)state;
     uint64_t random = seed() | 1;
     printf("seed %llu\n", (unsigned long long)seed());
-    for (int size = 1; size <= RANKS; size++) {
+    /* With more, `none` wants completion queues longer than SoftRoCE has. */
+    for (int size = 1; size <= (ranks_can_shape() ? RANKS : RANKS / 2); size++) {
         int least = (size + NODES - 1) / NODES;
         if (!full()) {
             int ranks_per_node = least + (int)(random_next(&random) % (uint64_t)(size - least + 1));

@@ -19,7 +19,7 @@ suite() { # NAME [CONNECT]
 
 routing_file
 part "sstar devices" devices
-for name in conformance links one_sided barrier connect rdmacm faults_world; do
+for name in conformance links one_sided barrier connect rdmacm faults_world pool; do
     part "test_$name on rxe0" suite "$name"
 done
 for name in links one_sided barrier connect; do
