@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/files.h"
 #include "tests/ranks.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,6 +37,15 @@ void file_write(const char *path, const void *data, size_t bytes)
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, bytes, f), bytes);
     assert_int_equal(fclose(f), 0);
+}
+
+void file_refused(file_read *read, const char *path, const char *text, const char *words)
+{
+    char error[512] = "";
+    file_write(path, text, strlen(text));
+    assert_int_equal(read(path, error, sizeof error), -EINVAL);
+    if (strncmp(error, path, strlen(path)) != 0 || !strstr(error, words))
+        fail_msg("'%s' does not say '%s'", error, words);
 }
 
 /* What a hand, a tool or a bad disk puts into a file of numbers. */

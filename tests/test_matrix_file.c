@@ -68,15 +68,12 @@ static void compressed_files_are_read(void **state)
     matrix_free(&m);
 }
 
-static void refused(const char *path, const char *text, const char *words)
+static int read_nothing(const char *path, char *error, size_t error_size)
 {
     struct matrix m = {.rows = 99};
-    char error[512] = "";
-    file_write(path, text, strlen(text));
-    assert_int_equal(matrix_read(path, &m, error, sizeof error), -EINVAL);
-    if (strncmp(error, path, strlen(path)) || !strstr(error, words))
-        fail_msg("'%s' does not say '%s'", error, words);
+    int err = matrix_read(path, &m, error, error_size);
     assert_int_equal(m.rows, 99); /* outputs only on success */
+    return err;
 }
 
 static void what_is_no_matrix_is_refused(void **state)
@@ -117,7 +114,7 @@ static void what_is_no_matrix_is_refused(void **state)
         {HEAD "real general\n2 2 1\n1 1 1\1\n", ":3: byte 0x01 at column 6"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        refused(*state, bad[i].text, bad[i].words);
+        file_refused(read_nothing, *state, bad[i].text, bad[i].words);
 }
 
 static void damage_is_refused_or_harmless(void **state)
