@@ -1,57 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The checking decorator: which objects there are, which were destroyed, and what is left. */
+/* The checking decorator: which objects there are, and what is left of them. */
 #include "transport/decorators/check_private.h"
 #include <errno.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* An object that was destroyed has no context by which to find what is known of it: this is
- * the process's. The oldest are forgotten. */
-enum { GONE_MAX = 4096 };
-static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
-static const void *gone[GONE_MAX];
-static unsigned next_gone;
-static _Atomic unsigned findings;
 
 static const char *const kind_names[] = {"protection domain",    "region",
                                          "completion channel",   "completion queue",
                                          "shared receive queue", "queue pair"};
-
-static void mark_gone(const void *object, bool is_gone)
-{
-    pthread_mutex_lock(&gone_lock);
-    for (unsigned i = 0; i < GONE_MAX && !is_gone; i++)
-        if (gone[i] == object)
-            gone[i] = NULL;
-    if (is_gone)
-        gone[next_gone++ % GONE_MAX] = object;
-    pthread_mutex_unlock(&gone_lock);
-}
-
-bool check_is_gone(const void *object)
-{
-    bool found = false;
-    pthread_mutex_lock(&gone_lock);
-    for (unsigned i = 0; i < GONE_MAX && !found && next_gone > 0; i++)
-        found = gone[i] == object && object;
-    pthread_mutex_unlock(&gone_lock);
-    return found;
-}
-
-int check_gone(const void *object, const char *call)
-{
-    atomic_fetch_add(&findings, 1);
-    fprintf(stderr, "misuse of verbs: %s: %p was destroyed before\n", call, object);
-    return EINVAL;
-}
-
-unsigned check_findings(void)
-{
-    return atomic_load(&findings);
-}
 
 /* As in faults.c: an entry that libibverbs has not called since its ABI grew takes the address. */
 static void *(**place_of(const struct ibv_context *context))(void)
@@ -62,24 +17,6 @@ static void *(**place_of(const struct ibv_context *context))(void)
 struct check *check_of(const struct ibv_context *context)
 {
     return (struct check *)(uintptr_t)*place_of(context);
-}
-
-static void say(struct check *c, const char *format, va_list arguments)
-{
-    char line[512];
-    int n = snprintf(line, sizeof line,
-                     "misuse of verbs on %s: ", c->inner->get_device_name(c->context->device));
-    vsnprintf(line + n, sizeof line - (size_t)n, format, arguments);
-    c->say(c->arg, line);
-}
-
-void check_found(struct check *c, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    say(c, format, arguments);
-    va_end(arguments);
-    atomic_fetch_add(&findings, 1);
 }
 
 struct object *check_find(struct check *c, const void *any)
@@ -106,7 +43,7 @@ static struct object *add(struct check *c, enum kind kind, void *any)
         return NULL;
     o->kind = kind;
     o->any = any;
-    mark_gone(any, false);
+    check_mark_gone(any, false);
     pthread_mutex_lock(&c->lock);
     o->next = c->objects;
     c->objects = o;
@@ -140,7 +77,7 @@ static int destroyed(struct check *c, struct object *o, int err)
     pthread_mutex_unlock(&c->lock);
     if (err)
         return err;
-    mark_gone(o->any, true);
+    check_mark_gone(o->any, true);
     check_requests_free(&o->sends);
     check_requests_free(&o->receives);
     free(o);
@@ -352,14 +289,6 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static void say_only(struct check *c, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    say(c, format, arguments);
-    va_end(arguments);
-}
-
 /* What the program has not destroyed, by kind. */
 static void say_what_is_left(struct check *c)
 {
@@ -368,7 +297,7 @@ static void say_what_is_left(struct check *c)
         left[o->kind]++;
     for (int kind = 0; kind < CHECK_KINDS; kind++)
         if (left[kind])
-            (c->leftovers_pass ? say_only : check_found)(
+            (c->leftovers_pass ? check_say : check_found)(
                 c, "ibv_close_device: %u %s%s not destroyed", left[kind], kind_names[kind],
                 left[kind] == 1 ? " was" : "s were");
 }

@@ -60,7 +60,13 @@ struct check {
 };
 
 struct check *check_of(const struct ibv_context *context);
+
+/* check_say.c: a finding counts, what is only said does not. */
 void check_found(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void check_say(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void check_mark_gone(const void *object, bool is_gone);
+
+/* check.c */
 struct object *check_find(struct check *c, const void *any); /* lock held, as below */
 struct object *check_find_qp(struct check *c, uint32_t qp_num);
 
