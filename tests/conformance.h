@@ -39,6 +39,7 @@ struct device {
     const struct verbs *verbs;
     struct ibv_context *(*open)(const struct trial *t, int side); /* side 0 or 1 */
     double alpha_us;                                              /* for softnic: the wire's */
+    const char *order;                  /* and when bytes land, if not at once */
     bool one_port;                      /* both sides open the same port */
     bool polled;                        /* work may stand still at a side that nobody polls */
     bool strict;                        /* refuses what libibverbs leaves undefined (no CQ, NULL) */

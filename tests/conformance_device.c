@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The devices on which the conformance suite runs, each with what it is known not to do. */
 #include "tests/conformance.h"
+#include "tests/seeds.h"
 #include "transport/decorators/faults.h"
 #include "transport/softnic/softnic.h"
 #include <stdio.h>
@@ -14,8 +15,11 @@ static struct ibv_context *open_softnic(const struct trial *t, int side)
                                 .beta_gbps = t->device->alpha_us > 0 ? 1 : 0};
     snprintf(name, sizeof name, "conformance.%d.%c", (int)t->root,
              t->device->one_port ? 'a' : 'a' + side);
+    struct softnic_order order = {0};
     struct softnic_attr attr = {
         .port_name = name, .wire = &wire, .error = error, .error_size = sizeof error};
+    if (t->device->order && softnic_read_order(t->device->order, &order) == 0)
+        attr.order = &order;
     struct ibv_context *context = softnic_open_port(&attr);
     if (!context)
         fprintf(stderr, "softnic port %s: %s\n", name, error);
@@ -37,6 +41,18 @@ static const struct device softnic_shaped = {.name = "softnic-shaped",
                                              .alpha_us = 20,
                                              .polled = true,
                                              .strict = true};
+
+static const struct device softnic_relaxed = {.name = "softnic-relaxed",
+                                              .verbs = &verbs_softnic,
+                                              .open = open_softnic,
+                                              .order = "relaxed,1",
+                                              .strict = true};
+static const struct device softnic_relaxed_qps = {.name = "softnic-relaxed-qps",
+                                                  .verbs = &verbs_softnic,
+                                                  .open = open_softnic,
+                                                  .order = "relaxed-qps,1",
+                                                  .one_port = true,
+                                                  .strict = true};
 
 /* Through the decorator with a plan that never strikes: what it passes on is still verbs. */
 static struct ibv_context *open_decorated(const struct trial *t, int side)
@@ -87,8 +103,11 @@ static struct ibv_context *open_ibverbs(const struct trial *t, int side)
 const struct device *device_enrolled(size_t index)
 {
     static const struct device *const enrolled[] = {&softnic_two_ports, &softnic_one_port,
-                                                    &softnic_shaped, &softnic_decorated};
-    return index < sizeof enrolled / sizeof *enrolled ? enrolled[index] : NULL;
+                                                    &softnic_shaped,    &softnic_decorated,
+                                                    &softnic_relaxed,   &softnic_relaxed_qps};
+    /* What a sanitizer would see on the last it sees on others. */
+    size_t n = sizeof enrolled / sizeof *enrolled - (sanitized() ? 1 : 0);
+    return index < n ? enrolled[index] : NULL;
 }
 
 static bool ibverbs_has(const char *name)

@@ -53,8 +53,8 @@ static void write_to_process(struct trial *t)
     peer_quit(t, peer);
 }
 
-/* Small ones that lie on one another, so that their order shows; all before one that is refused are
- * carried out, and none after it. */
+/* Small ones that lie on one another, so that their order shows where there is one; all before one
+ * that is refused are carried out, and none after it. */
 static void a_list_to_process(struct trial *t)
 {
     enum { LIST = 40, REFUSED = 30 };
@@ -62,11 +62,12 @@ static void a_list_to_process(struct trial *t)
     o.sends = 2 * LIST;
     o.cqe = 2 * LIST;
     struct peer *peer = peer_meet(t, &o);
+    int apart = t->device->order ? 1500 : 61;
     struct work *works = trial_memory(t, LIST * sizeof *works);
     for (int refused = 0; refused < 2; refused++) {
         for (int i = 0; i < LIST; i++) {
             size_t at = (size_t)i * 1500;
-            uint32_t bytes = (uint32_t)(1 + i * 263 % 1400), to = (uint32_t)(2000 + i * 61);
+            uint32_t bytes = (uint32_t)(1 + i * 263 % 1400), to = (uint32_t)(2000 + i * apart);
             payload(t, &t->a, at, bytes);
             work_make(t, &works[i], IBV_WR_RDMA_WRITE, &t->a, at, &t->b.address, to, bytes);
             works[i].wr.next = i + 1 < LIST ? &works[i + 1].wr : NULL;

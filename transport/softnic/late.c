@@ -23,7 +23,6 @@ void nic_late_init(struct ctx *ctx)
     pthread_cond_init(&ctx->late.come, NULL);
 }
 
-/* Of both ports: what either leaves open is open. */
 static uint32_t order_of(const struct qp *qp)
 {
     uint32_t own = qp->ctx->order, far = qp->peer->order;
@@ -76,16 +75,26 @@ static void break_qp(struct qp *qp)
     nic_cq_wake(qp->ctx, NULL, recv->shared, true, 0);
 }
 
+/* The same without answers: what comes after it took receives behind the one that it did not use.
+ * All that is lost with it, which nobody was promised. */
+static void lose_rest(struct qp *qp)
+{
+    for (struct late_op *op; (op = qp->late_first) != NULL; forget(op))
+        nic_count(&qp->shared->sent.drops, 1);
+}
+
 /* Retire it if it has landed and is the first of its queue pair; sq_lock held. */
 static bool retire(struct late_op *op, bool inbound_held)
 {
     struct qp *qp = op->qp;
     if (op->left != 0 || qp->late_first != op || !late_complete(op, inbound_held))
         return false;
-    bool broken = op->status != IBV_WC_SUCCESS;
+    bool broken = op->status != IBV_WC_SUCCESS, had_recv = op->recv != NULL;
     forget(op);
-    if (broken)
+    if (broken && !nic_is_unanswered(qp))
         break_qp(qp);
+    else if (broken && had_recv)
+        lose_rest(qp);
     return true;
 }
 
@@ -93,14 +102,14 @@ static bool retire(struct late_op *op, bool inbound_held)
 
 static bool is_due(const struct late_op *op, uint64_t now)
 {
-    return (order_of(op->qp) & PORT_ON_TIME) == 0 || op->due_ns <= now;
+    return (op->order & PORT_ON_TIME) == 0 || op->due_ns <= now;
 }
 
 /* A READ or an atomic sees everything before it; a fenced message is behind all of those. Where
  * queue pairs are kept in order everything is behind what was before it. */
 static bool may_land(const struct late_op *op, uint64_t now)
 {
-    bool kept = (order_of(op->qp) & PORT_KEEP_QPS) != 0;
+    bool kept = (op->order & PORT_KEEP_QPS) != 0;
     bool fenced = (op->wqe.flags & IBV_SEND_FENCE) != 0;
     if (!is_due(op, now))
         return false;
@@ -123,7 +132,7 @@ static void land_random(struct ctx *ctx, uint64_t now)
     if (op->left == 0 || !may_land(op, now))
         return;
     /* The last piece by itself, or among the others. */
-    bool last_last = (order_of(op->qp) & PORT_KEEP_QPS) != 0 && (op->left & (op->left - 1)) != 0;
+    bool last_last = (op->order & PORT_KEEP_QPS) != 0 && (op->left & (op->left - 1)) != 0;
     uint64_t pieces = op->pieces - last_last, piece = late_random(&late->random) % pieces;
     while ((op->left >> piece & 1) == 0)
         piece = (piece + 1) % pieces;
@@ -136,7 +145,7 @@ static void land_due_and_retire(struct ctx *ctx, uint64_t now)
     for (struct late_op *op = ctx->late.first, *next; op != NULL; op = next) {
         struct qp *qp = op->qp;
         next = op->next;
-        if ((order_of(qp) & PORT_RELAXED) == 0 && op->left != 0 && may_land(op, now))
+        if ((op->order & PORT_RELAXED) == 0 && op->left != 0 && may_land(op, now))
             late_land(op, 0, false);
         if (op->left != 0 || !is_due(op, now) || qp->late_first != op)
             continue;
@@ -168,7 +177,7 @@ void nic_late_progress(struct ctx *ctx)
         return; /* somebody is at it */
     atomic_fetch_add(&late->looks, 1);
     if (late->first != NULL) {
-        bool relaxed = (order_of(late->first->qp) & PORT_RELAXED) != 0;
+        bool relaxed = (late->first->order & PORT_RELAXED) != 0;
         bool land = relaxed && late_random(&late->random) % LOOKS_A_LANDING == 0;
         if (land || !relaxed)
             look(ctx, land);
@@ -180,7 +189,7 @@ static uint64_t next_due(const struct late *late)
 {
     uint64_t next = UINT64_MAX;
     for (const struct late_op *op = late->first; op != NULL; op = op->next) {
-        uint64_t due = (order_of(op->qp) & PORT_ON_TIME) != 0 ? op->due_ns : 0;
+        uint64_t due = (op->order & PORT_ON_TIME) != 0 ? op->due_ns : 0;
         if (due < next)
             next = due;
     }
@@ -261,10 +270,12 @@ bool nic_late_launch(struct qp *qp, const struct work *work)
     pthread_mutex_lock(&late->lock);
     bool driven = late->running || ctx->clock_is_handed || start_thread(ctx);
     struct late_op *op = driven ? late_make(qp, work, relaxed ? &late->random : NULL) : NULL;
-    if (op != NULL)
+    if (op != NULL) {
+        op->order = order_of(qp);
         keep(ctx, op);
+    }
     pthread_mutex_unlock(&late->lock);
-    if (op == NULL)
+    if (op == NULL && !qp->datagram)
         nic_late_force(qp, true);
     return op != NULL;
 }
@@ -272,6 +283,8 @@ bool nic_late_launch(struct qp *qp, const struct work *work)
 /* All pieces, as they were posted. False: the far side is busy. */
 static bool land_all(struct late_op *op, bool inbound_held)
 {
+    if (op->qp->datagram && op->left != 0 && !late_arrive(op))
+        return false;
     for (unsigned piece = 0; piece < op->pieces; piece++) {
         if ((op->left >> piece & 1) != 0 && !late_land(op, piece, inbound_held))
             return false;
@@ -284,7 +297,9 @@ static bool land_all(struct late_op *op, bool inbound_held)
 static void give_up(struct late_op *op)
 {
     struct qp *qp = op->qp;
-    nic_say(qp->ctx,
+    if (!op->unanswered)
+        nic_say(
+            qp->ctx,
             "process %d holds its queue pair %#x longer than queue pair %#x waits for an answer: "
             "was it stopped? What it has not taken fails with a retry error",
             (int)qp->peer->pid, qp->shared->dest_qpn, qp->ex.qp_base.qp_num);
@@ -311,7 +326,7 @@ void nic_late_force(struct qp *qp, bool inbound_held)
     for (struct late_op *op; (op = qp->late_first) != NULL;) {
         if (land_all(op, inbound_held))
             continue;
-        uint64_t holder = atomic_load(&qp->remote->inbound);
+        uint64_t holder = qp->remote != NULL ? atomic_load(&qp->remote->inbound) : 0;
         if (!nic_wait_turn(&patience, holder, qp->ctx->token))
             give_up(op);
     }
@@ -321,8 +336,8 @@ void nic_late_force(struct qp *qp, bool inbound_held)
 void nic_late_flush(struct qp *qp)
 {
     struct late *late = &qp->ctx->late;
-    if (qp->late_first == NULL)
-        return;
+    if (qp->late_first == NULL || nic_is_unanswered(qp))
+        return; /* without answers they are on their way all the same */
     pthread_mutex_lock(&late->lock);
     for (struct late_op *op; (op = qp->late_first) != NULL; forget(op))
         nic_send_complete_at(qp, &op->wqe, IBV_WC_WR_FLUSH_ERR, 0, op->due_ns, op->sq_count);
@@ -338,6 +353,25 @@ void nic_late_drop(struct qp *qp)
     for (struct late_op *op; (op = qp->late_first) != NULL;)
         forget(op);
     pthread_mutex_unlock(&late->lock);
+}
+
+void late_relieve(struct qp *qp)
+{
+    enum { UNDER_WAY_MOST = 64 };
+    const struct late_op *first = qp->late_first;
+    if (first != NULL && (first->order & PORT_RELAXED) != 0 &&
+        atomic_load(&qp->ctx->late.count) >= UNDER_WAY_MOST)
+        nic_late_force(qp, false);
+}
+
+/* The sender of these was told that they are sent. */
+void nic_late_finish(struct qp *qp)
+{
+    if (!nic_is_unanswered(qp))
+        return;
+    spin_lock(&qp->sq_lock);
+    nic_late_force(qp, false);
+    spin_unlock(&qp->sq_lock);
 }
 
 /* What has not landed never will. */

@@ -27,15 +27,19 @@ static void cut(struct late_op *op, uint64_t *random)
     }
 }
 
-static void keep_local(struct late_op *op, const struct work *work, uint8_t *inline_room)
+/* What the sender may change meanwhile is copied into `room`. */
+static void keep_local(struct late_op *op, const struct work *work, uint8_t *room)
 {
-    if ((work->wqe->flags & IBV_SEND_INLINE) != 0) {
-        memcpy(inline_room, (uint8_t *)work->wqe + offsetof(struct send_wqe, data), work->length);
-        op->local[0] = (struct shared_sge){(uint64_t)(uintptr_t)inline_room, work->wqe->length, 0};
+    const struct shared_sge *sge = nic_wqe_sge(work->wqe);
+    if (op->unanswered || (work->wqe->flags & IBV_SEND_INLINE) != 0) {
+        op->local[0] = (struct shared_sge){(uint64_t)(uintptr_t)room, (uint32_t)op->length, 0};
         op->n_local = op->length > 0;
+        for (unsigned i = 0; i < work->n_local; room += work->local[i++].iov_len) {
+            if (work->local[i].iov_len > 0) /* of nothing there may be no address */
+                memcpy(room, work->local[i].iov_base, work->local[i].iov_len);
+        }
         return;
     }
-    const struct shared_sge *sge = nic_wqe_sge(work->wqe);
     for (unsigned i = 0; i < work->wqe->num_sge; i++) {
         if (sge[i].length > 0)
             op->local[op->n_local++] = sge[i];
@@ -46,14 +50,17 @@ struct late_op *late_make(struct qp *qp, const struct work *work, uint64_t *rand
 {
     const struct send_wqe *wqe = work->wqe;
     size_t n_local = wqe->num_sge > 0 ? wqe->num_sge : 1;
+    bool unanswered = nic_is_unanswered(qp);
+    bool copied = unanswered || (wqe->flags & IBV_SEND_INLINE) != 0;
     struct late_op *op =
         calloc(1, sizeof *op + n_local * sizeof *op->local + work->n_target * sizeof *op->target +
-                      ((wqe->flags & IBV_SEND_INLINE) != 0 ? work->length : 0));
+                      (copied ? work->length : 0));
     if (op == NULL)
         return NULL;
     op->target = (struct late_target *)(op + 1);
     op->local = (struct shared_sge *)(op->target + work->n_target);
     op->qp = qp;
+    op->unanswered = unanswered;
     memcpy(&op->wqe, wqe, offsetof(struct send_wqe, data) + sizeof wqe->operand);
     op->recv = work->recv;
     op->sq_count = qp->sq_executed + 1;
@@ -64,8 +71,8 @@ struct late_op *late_make(struct qp *qp, const struct work *work, uint64_t *rand
         op->target[op->n_target] = (struct late_target){t->iova, t->length, t->key};
     }
     keep_local(op, work, (uint8_t *)(op->local + n_local));
-    if (op->n_target > 0) {
-        if (random != NULL && wqe->opcode < IBV_WR_ATOMIC_CMP_AND_SWP)
+    if (op->n_target > 0 || qp->datagram) {
+        if (random != NULL && op->n_target > 0 && wqe->opcode < IBV_WR_ATOMIC_CMP_AND_SWP)
             cut(op, random);
         op->end[op->pieces++] = op->length;
         op->left = (1u << op->pieces) - 1;
@@ -163,8 +170,27 @@ static enum ibv_wc_status move(struct late_op *op, uint64_t from, uint64_t end)
     return err == 0 ? IBV_WC_SUCCESS : err == ESRCH ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR;
 }
 
+bool late_arrive(struct late_op *op)
+{
+    struct work work = {.wqe = &op->wqe, .length = op->length, .due_ns = op->due_ns};
+    if (op->n_local > 0)
+        work.local[work.n_local++] =
+            (struct iovec){(void *)(uintptr_t)op->local[0].addr, op->length};
+    if (!nic_datagram_arrive(op->qp, &work))
+        return false;
+    op->left = 0;
+    return true;
+}
+
 bool late_land(struct late_op *op, unsigned piece, bool inbound_held)
 {
+    if (op->qp->datagram) {
+        if (!spin_trylock(&op->qp->sq_lock))
+            return false;
+        bool arrived = late_arrive(op);
+        spin_unlock(&op->qp->sq_lock);
+        return arrived;
+    }
     enum door door = enter(op->qp, inbound_held);
     enum ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
     if (door == BUSY)
@@ -204,6 +230,11 @@ bool late_complete(struct late_op *op, bool inbound_held)
             if (!inbound_held)
                 nic_inbound_unlock(qp->remote);
         }
+    }
+    if (op->unanswered) {
+        if (op->status != IBV_WC_SUCCESS)
+            nic_count(&qp->shared->sent.drops, 1);
+        return true;
     }
     if (op->status != IBV_WC_SUCCESS || (op->wqe.flags & IBV_SEND_SIGNALED) != 0 || qp->sig_all)
         nic_send_complete_at(qp, &op->wqe, op->status, (uint32_t)op->length, op->due_ns,

@@ -577,6 +577,10 @@ bool nic_execute(struct qp *qp, uint32_t limit);
 void nic_flush_send(struct qp *qp);
 /* unreliable.c: unreliable connections and datagrams, in the same way */
 bool nic_execute_unreliable(struct qp *qp, uint32_t limit);
+static inline bool nic_is_unanswered(const struct qp *qp)
+{
+    return qp->execute == nic_execute_unreliable;
+}
 /* datagram.c */
 int nic_destinations_create(struct qp *qp);
 void nic_destinations_destroy(struct qp *qp); /* sq_lock not held */
@@ -613,6 +617,9 @@ struct work {
     struct iovec local[MAX_SGE];
     struct target target[MAX_SGE];
 };
+/* unreliable.c: a datagram comes late: take it to its destination; sq_lock held. False: that is
+ * busy. */
+bool nic_datagram_arrive(struct qp *qp, struct work *work);
 /* request.c: what must hold before a byte moves. */
 enum ibv_wc_status nic_request_check(struct qp *qp, struct work *work, bool *rnr);
 /* Its parts, for transports without answers. */
@@ -751,6 +758,7 @@ uint64_t nic_late_next(struct ctx *ctx);
 /* sq_lock held in all of these: everything lands now; everything is flushed; is forgotten. */
 void nic_late_force(struct qp *qp, bool inbound_held);
 void nic_late_flush(struct qp *qp);
+void nic_late_finish(struct qp *qp); /* before a queue pair goes: what was sent without answers */
 void nic_late_drop(struct qp *qp);
 
 /* order.c */

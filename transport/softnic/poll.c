@@ -261,6 +261,10 @@ int nic_poll(struct cq *cq, int num_entries, struct ibv_wc *wc, uint64_t *stamp_
     if (poll.count == 0)
         return found_nothing(cq);
     atomic_store_explicit(&cq->in_vain, 0, memory_order_relaxed);
+    /* What became due between our look and the scan: without answers the bytes of a message whose
+     * completion is shown may still be on their way, and nobody may look again for long. */
+    if (__builtin_expect(atomic_load_explicit(&ctx->late.count, memory_order_relaxed) != 0, 0))
+        nic_late_progress(ctx);
     return poll.count;
 }
 

@@ -320,6 +320,7 @@ int softnic_destroy_qp(struct ibv_qp *base)
         return nic_refuse_child(ctx);
     if (nic_builds_here(qp))
         return EBUSY; /* ibv_wr_complete or ibv_wr_abort comes first */
+    nic_late_finish(qp);
     pthread_mutex_lock(&ctx->lock);
     nic_wait_remove(qp);
     nic_cq_lock_both(qp);

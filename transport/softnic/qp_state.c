@@ -190,6 +190,7 @@ bool nic_qp_flush(struct qp *qp)
 
 static void to_reset(struct qp *qp, struct peer **old_peer)
 {
+    nic_late_finish(qp);
     nic_wait_remove(qp);
     nic_cq_lock_both(qp);
     spin_lock(&qp->sq_lock);

@@ -45,6 +45,9 @@ struct softnic_wire {
  * Eight bytes that are aligned stay together. What is chosen follows from the seed and the order
  * of the calls; those who neither post nor poll are moved on by a thread, within a millisecond.
  *
+ * On UC and UD the sender's completion promises nothing about the far side and comes before: the
+ * receiver's is what covers a message. Datagrams change places as a whole.
+ *
  * Relaxed, but keeping queue pairs in order (keep_qps): messages of one queue pair land one after
  * the other, each with its last word last; its other pieces, and messages of different queue pairs,
  * change places. This is all that looking at memory may ask of a device.

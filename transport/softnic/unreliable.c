@@ -6,6 +6,7 @@
  * 10.3.1).
  */
 #include "transport/softnic/capture.h"
+#include "transport/softnic/late.h"
 #include <string.h>
 
 enum { TRIES_AT_THE_DOOR = 1000, LOOK_AGAIN_NS = 50000 };
@@ -38,7 +39,7 @@ static bool listens(struct qp *qp, const struct send_wqe *wqe)
 }
 
 /* Enter the far side. DOOR_OPEN: `inbound` is ours. */
-static enum door enter(struct qp *qp, const struct send_wqe *wqe)
+static enum door enter(struct qp *qp, const struct send_wqe *wqe, unsigned most_tries)
 {
     if (qp->datagram) {
         if (!nic_destination_find(qp, wqe))
@@ -51,7 +52,7 @@ static enum door enter(struct qp *qp, const struct send_wqe *wqe)
     }
     unsigned turn = 0, tries = 0;
     while (__builtin_expect(!nic_inbound_try(qp->remote, qp->ctx->token), 0)) {
-        if (++tries > TRIES_AT_THE_DOOR)
+        if (++tries > most_tries)
             return DOOR_TAKEN;
         spin_wait(&turn);
     }
@@ -98,62 +99,101 @@ static void mark_datagram(const struct qp *qp, struct work *work)
     work->recv->slid = nic_lid_of_ip(qp->ctx->ip);
 }
 
-/* These say whether the far side took it. */
-static bool deliver_message(struct qp *qp, struct work *work)
+/* What became of a message. */
+enum fate { LOST, TAKEN, LATE };
+
+/* Now, or later where a port is like that. */
+static enum fate place(struct qp *qp, struct work *work)
+{
+    if (((qp->ctx->order | qp->peer->order) & PORT_LATE) != 0 && nic_late_launch(qp, work))
+        return LATE;
+    return nic_put(qp, work) == 0 ? TAKEN : LOST;
+}
+
+static enum fate deliver_message(struct qp *qp, struct work *work)
 {
     work->recv = nic_next_recv(qp);
     if (work->recv == NULL)
-        return false;
+        return LOST;
     nic_fill_recv(qp, work, false);
     if (qp->datagram)
         mark_datagram(qp, work);
     enum ibv_wc_status status = nic_scatter(qp, work);
     if (status == IBV_WC_REM_INV_REQ_ERR)
-        return false; /* too long: it is dropped, the receive stays */
-    if (status != IBV_WC_SUCCESS)
+        return LOST; /* too long: it is dropped, the receive stays */
+    if (status != IBV_WC_SUCCESS) {
+        if (!qp->datagram)
+            nic_late_force(qp, true);
         fail_receiver(qp, work);
-    else if (nic_put(qp, work) == 0)
+        return LOST;
+    }
+    enum fate fate = qp->datagram ? nic_put(qp, work) == 0 ? TAKEN : LOST : place(qp, work);
+    if (fate == TAKEN)
         give_recv(qp, work);
-    else
-        return false;
-    return status == IBV_WC_SUCCESS;
+    return fate;
 }
 
-static bool deliver_datagram(struct qp *qp, struct work *work)
+static enum fate deliver_datagram(struct qp *qp, struct work *work)
 {
     uint8_t packet[GRH_BYTES + DATAGRAM_MAX];
     wrap(qp, work, packet);
     return deliver_message(qp, work);
 }
 
-static bool deliver_write(struct qp *qp, struct work *work)
+static enum fate deliver_write(struct qp *qp, struct work *work)
 {
     const struct send_wqe *wqe = work->wqe;
     if ((qp->remote->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
         (work->length > 0 && !nic_remote_resolve(qp, wqe->rkey, wqe->raddr, work->length,
                                                  IBV_ACCESS_REMOTE_WRITE, &work->target[0])))
-        return false;
+        return LOST;
     work->n_target = work->length > 0;
     if (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
         work->recv = nic_next_recv(qp);
         if (work->recv == NULL)
-            return false;
+            return LOST;
         nic_fill_recv(qp, work, true);
     }
-    if (nic_put(qp, work) != 0)
-        return false;
-    if (work->recv != NULL)
+    enum fate fate = place(qp, work);
+    if (fate == TAKEN && work->recv != NULL)
         give_recv(qp, work);
-    return true;
+    return fate;
 }
 
-static bool deliver(struct qp *qp, struct work *work)
+static enum fate deliver(struct qp *qp, struct work *work)
 {
-    if (qp->datagram)
-        return deliver_datagram(qp, work);
-    if (work->wqe->opcode == IBV_WR_SEND || work->wqe->opcode == IBV_WR_SEND_WITH_IMM)
-        return deliver_message(qp, work);
-    return deliver_write(qp, work);
+    bool send = work->wqe->opcode == IBV_WR_SEND || work->wqe->opcode == IBV_WR_SEND_WITH_IMM;
+    if (!qp->datagram)
+        return send ? deliver_message(qp, work) : deliver_write(qp, work);
+    if (((qp->ctx->order | qp->peer->order) & PORT_LATE) != 0 && nic_late_launch(qp, work))
+        return LATE;
+    return deliver_datagram(qp, work);
+}
+
+/* `length`: without a header. */
+static void count(const struct qp *qp, enum fate fate, uint64_t length)
+{
+    if (fate == LOST)
+        nic_count(&qp->shared->sent.drops, 1);
+    else
+        nic_count(&qp->remote->came.bytes, length);
+}
+
+bool nic_datagram_arrive(struct qp *qp, struct work *work)
+{
+    uint64_t length = work->length;
+    struct peer *peer = qp->peer;
+    struct shared_qp *remote = qp->remote;
+    enum door door = enter(qp, work->wqe, 1);
+    if (door != DOOR_TAKEN)
+        count(qp, door == DOOR_OPEN ? deliver_datagram(qp, work) : LOST, length);
+    if (door == DOOR_OPEN)
+        nic_inbound_unlock(qp->remote);
+    qp->peer = peer; /* of the datagram that is being sent, if one is */
+    if (door == DOOR_TAKEN)
+        return false; /* by whom stands in qp->remote */
+    qp->remote = remote;
+    return true;
 }
 
 /* False: the wire is taken for now. */
@@ -197,7 +237,8 @@ static bool run(struct qp *qp, struct send_wqe *wqe)
         return true;
     }
     uint64_t length = work.length;
-    enum door door = enter(qp, wqe);
+    late_relieve(qp);
+    enum door door = enter(qp, wqe, TRIES_AT_THE_DOOR);
     if (__builtin_expect(door == DOOR_TAKEN, 0)) {
         qp->reason = WAIT_REMOTE;
         atomic_store(&qp->wake_ns, nic_now(qp->ctx) + LOOK_AGAIN_NS);
@@ -206,13 +247,11 @@ static bool run(struct qp *qp, struct send_wqe *wqe)
     bool entered = take_wire(qp, &work);
     if (entered && qp->ctx->capture != NULL)
         nic_capture_request(qp, &work, false);
-    bool taken = entered && door == DOOR_OPEN && deliver(qp, &work);
+    enum fate fate = entered && door == DOOR_OPEN ? deliver(qp, &work) : LOST;
     if (entered)
         nic_count(&qp->shared->sent.bytes, length);
-    if (taken)
-        nic_count(&qp->remote->came.bytes, length);
-    else if (entered)
-        nic_count(&qp->shared->sent.drops, 1);
+    if (entered && !(fate == LATE && qp->datagram)) /* that is counted when it arrives */
+        count(qp, fate, length);
     if (door == DOOR_OPEN)
         nic_inbound_unlock(qp->remote);
     if (entered)
