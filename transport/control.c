@@ -16,6 +16,7 @@
  * news goes through rank 0. */
 static const uint64_t grace_here_ns = 150 * 1000 * 1000;
 static const uint64_t grace_across_ns = 1000 * 1000 * 1000;
+static const uint64_t tick_ns = 1000 * 1000;
 
 struct notice {
     int32_t code;
@@ -181,6 +182,20 @@ static int check_suspect(struct sstar_world *world)
     return world->failed;
 }
 
+/* A rank that waits for something else still moves its links on, as other ranks may wait for what
+ * it has posted (softnic moves only when polled) or for credit. No timer does it: it would
+ * interrupt whoever is busy, too, and under emulation that was a fifth of a small message. */
+static int tick(struct sstar_world *world)
+{
+    uint64_t now = world->ticking ? clock_ns() : 0;
+    if (now >= world->ticked_ns + tick_ns) {
+        world->ticked_ns = UINT64_MAX - tick_ns; /* not again from in there */
+        links_tick(world);
+        world->ticked_ns = now;
+    }
+    return world->failed;
+}
+
 int control_poll(struct sstar_world *world)
 {
     struct control *control = world->control;
@@ -192,7 +207,8 @@ int control_poll(struct sstar_world *world)
     if (n < 0 && !world->failed)
         return world_fail(world, n, "rank %d: the event loop failed: %s", world->rank,
                           strerror(-n));
-    return check_suspect(world);
+    check_suspect(world);
+    return tick(world);
 }
 
 int control_sleep(struct sstar_world *world, uint64_t timeout_us)
@@ -204,11 +220,14 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us)
         return control_check_owner(world);
     if (control->suspect >= 0 && timeout_us > 10000)
         timeout_us = 10000;
+    if (world->ticking && timeout_us > tick_ns / 1000)
+        timeout_us = tick_ns / 1000;
     int n = loop_sleep(control->loop, timeout_us);
     if (n < 0 && !world->failed)
         return world_fail(world, n, "rank %d: the event loop failed: %s", world->rank,
                           strerror(-n));
-    return check_suspect(world);
+    check_suspect(world);
+    return tick(world);
 }
 
 uint64_t control_news_ns(const struct sstar_world *world)

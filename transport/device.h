@@ -37,7 +37,6 @@ struct device {
     bool has_wr_api;       /* ibv_wr_* may be used */
     bool coherent_atomics; /* the NIC's atomics and the CPU's may meet on one word */
     struct sstar_wire wire;
-    int tick_fd; /* timer that moves the links on while the rank waits in the control plane */
     char gid_text[64];
     char why[160], gid_why[160];
 };
@@ -47,8 +46,6 @@ struct device {
 int device_get(struct sstar_world *world, struct device **device);
 /* Close it; accepts a world that has opened none. */
 void device_close(struct sstar_world *world);
-/* While links through the device are open: tick. */
-void device_tick(struct device *device, bool on);
 /* Register memory for all that a peer may do to it. On failure the sentence names the limit that
  * stood in the way. */
 int device_register(struct sstar_world *world, struct device *device, void *memory,

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the device says by itself: ports that go down, queue pairs that break, its own end. And a
- * tick: a rank that waits in the control plane still moves its links on, as other ranks may wait
- * for what it has posted (softnic moves only when polled) or for credit.
+ * What the device says by itself: ports that go down, queue pairs that break, its own end.
  */
 #include "transport/device_private.h"
-#include "transport/links.h"
+#include "transport/world.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
-
-enum { TICK_NS = 1000000 };
 
 /* 0: about nothing; 1: worth a line; 2: nothing can go on. */
 static int weight(enum ibv_event_type type)
@@ -83,41 +78,13 @@ static void events_ready(void *arg)
     }
 }
 
-static void tick(void *arg)
-{
-    struct sstar_world *world = arg;
-    uint64_t expired;
-    if (world->device && read(world->device->tick_fd, &expired, sizeof expired) > 0)
-        links_tick(world);
-}
-
-static int async_watch(struct sstar_world *world, struct device *device)
-{
-    int fd = device->context->async_fd, flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-        return -errno;
-    return control_watch(world, fd, events_ready, world);
-}
-
-static int tick_watch(struct sstar_world *world, struct device *device)
-{
-    device->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (device->tick_fd < 0)
-        return -errno;
-    int err = control_watch(world, device->tick_fd, tick, world);
-    if (err)
-        close(device->tick_fd);
-    return err;
-}
-
 int device_events_watch(struct sstar_world *world, struct device *device)
 {
-    int err = async_watch(world, device);
-    if (!err) {
-        err = tick_watch(world, device);
-        if (err)
-            control_unwatch(world, device->context->async_fd);
-    }
+    int fd = device->context->async_fd, flags = fcntl(fd, F_GETFL), err;
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        err = -errno;
+    else
+        err = control_watch(world, fd, events_ready, world);
     return err ? report_set(&world->report, err, "events of device %s cannot be watched: %s",
                             device->name, strerror(-err))
                : 0;
@@ -125,15 +92,5 @@ int device_events_watch(struct sstar_world *world, struct device *device)
 
 void device_events_unwatch(struct sstar_world *world, struct device *device)
 {
-    control_unwatch(world, device->tick_fd);
-    close(device->tick_fd);
     control_unwatch(world, device->context->async_fd);
-}
-
-void device_tick(struct device *device, bool on)
-{
-    struct itimerspec every = {0};
-    if (on)
-        every.it_interval.tv_nsec = every.it_value.tv_nsec = TICK_NS;
-    timerfd_settime(device->tick_fd, 0, &every, NULL);
 }

@@ -301,11 +301,9 @@ static int links_connect(struct sstar_links *links, int status)
 /* Tick while there are links through the NIC. */
 static void tick_settle(struct sstar_world *world)
 {
-    bool any = false;
+    world->ticking = false;
     for (const struct sstar_links *links = world->links; links; links = links->next)
-        any |= links->cq != NULL;
-    if (world->device)
-        device_tick(world->device, any);
+        world->ticking |= links->cq != NULL;
 }
 
 static void links_free(struct sstar_links *links)

@@ -169,7 +169,7 @@ struct sstar_links {
 int links_progress_all(struct sstar_world *world);
 /* Leave no batch open: a device may wait for its end before it lets go of memory. */
 void links_ring_all(struct sstar_world *world);
-/* Progress of every set, from the event loop, now and then. */
+/* Progress of every set, from the control plane, now and then. */
 void links_tick(struct sstar_world *world);
 /* Free without telling anybody: the device or the memory below is about to go. */
 void links_abandon_all(struct sstar_world *world);

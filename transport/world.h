@@ -36,6 +36,8 @@ struct sstar_world {
     struct node_memory *node_memory; /* memory.c */
     struct device *device;           /* device.c; NULL until first needed */
     struct sstar_links *links;       /* links.c: a list of all that are open */
+    bool ticking;                    /* links.c: some of them go through the NIC */
+    uint64_t ticked_ns;              /* control.c */
     struct barrier *barrier;         /* barrier.c */
     struct proxies *proxies;         /* proxy.c; NULL until first needed */
     struct sstar_counters counters;
@@ -67,8 +69,9 @@ static inline bool world_crowded(const struct sstar_world *world)
 /* ---- control plane (control.c) ----------------------------------------------------------------
  */
 
-/* Look at sockets, pidfds and async events without blocking; marks the world failed when a rank
- * died. 0 or world->failed. Costs a memory read when nothing happened (io_uring). */
+/* Look at sockets, pidfds and async events without blocking, and move links through the NIC on now
+ * and then; marks the world failed when a rank died. 0 or world->failed. Costs a memory read when
+ * nothing happened (io_uring). */
 int control_poll(struct sstar_world *world);
 /* Sleep until a control event, readiness of an fd watched with control_watch, or the timeout. */
 int control_sleep(struct sstar_world *world, uint64_t timeout_us);
