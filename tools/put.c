@@ -25,7 +25,7 @@ enum {
 
 struct arguments {
     struct common_options common;
-    bool bandwidth, get, all;
+    bool bandwidth, get, no_signal, all;
     uint64_t bytes;
     uint32_t iterations, post_list, tx_depth;
 };
@@ -36,6 +36,7 @@ static const struct setting settings[] = {
     {"latency", NULL, "Time of lone messages (the default)", CLEARS(struct arguments, bandwidth)},
     {"bandwidth", NULL, "Rate of a stream of messages", A(bandwidth)},
     {"get", NULL, "Read from the peer instead of put with signal", A(get)},
+    {"no-signal", NULL, "A stream of puts without signals, as ib_write_bw's", A(no_signal)},
     {"size", "BYTES", "Size of a message (2; bandwidth: 65536)", .letter = 's', A(bytes),
      FROM_TO(1, MAX_BYTES), .what = "a size"},
     {"all", NULL, "All sizes from 2 B to 8 MiB", .letter = 'a', A(all)},
@@ -62,6 +63,8 @@ static void check_arguments(void *arguments, struct argp_state *state)
                    a->post_list, a->tx_depth);
     if (a->common.ranks && a->common.ranks != 2)
         argp_error(state, "--ranks %d, but a put is between 2 ranks", a->common.ranks);
+    if (a->no_signal && (a->get || !a->bandwidth))
+        argp_error(state, "--no-signal is for a stream of puts: give --bandwidth, and not --get");
     if (!a->bytes)
         a->bytes = a->bandwidth ? BANDWIDTH_BYTES : LATENCY_BYTES;
 }
@@ -164,6 +167,7 @@ static json_t *new_row(const struct run *run, uint64_t bytes, uint32_t n)
     json_t *row = json_object();
     json_object_set_new(row, "test", json_string(a->bandwidth ? "bandwidth" : "latency"));
     json_object_set_new(row, "operation", json_string(a->get ? "get" : "put"));
+    json_object_set_new(row, "signal", json_boolean(!a->get && !a->no_signal));
     json_object_set_new(row, "size_bytes", json_integer((json_int_t)bytes));
     json_object_set_new(row, "iterations", json_integer(n));
     json_object_set_new(row, "device_class", json_string(run->device_class));
@@ -236,11 +240,15 @@ static int measure_all(struct run *run)
     return err;
 }
 
+static const char *operation_of(const struct arguments *a)
+{
+    return a->get ? "get" : a->no_signal ? "put" : "put with signal";
+}
+
 static void print_head(const struct run *run, const struct sstar_device_info *device)
 {
     const struct arguments *a = run->arguments;
-    printf("# sstar put: %s of %s", a->bandwidth ? "bandwidth" : "latency",
-           a->get ? "get" : "put with signal");
+    printf("# sstar put: %s of %s", a->bandwidth ? "bandwidth" : "latency", operation_of(a));
     if (run->test.local) {
         printf(" inside a node, through memory\n");
     } else {
@@ -306,6 +314,7 @@ static int run(struct sstar_world *world, void *arguments, int *status)
     struct run run = {.arguments = a,
                       .test = {.world = world,
                                .get = a->get,
+                               .no_signal = a->no_signal,
                                .post_list = a->post_list,
                                .tx_depth = a->tx_depth,
                                .max_bytes = a->all ? ALL_LAST_BYTES : a->bytes}};

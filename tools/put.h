@@ -13,6 +13,7 @@ struct put_test {
     struct sstar_links *links;
     struct sstar_link *link;
     bool get;           /* READ instead of put with signal */
+    bool no_signal;     /* a stream of puts without */
     bool local;         /* the link is memory, not the NIC */
     uint32_t post_list; /* work requests per doorbell */
     uint32_t tx_depth;  /* operations under way */

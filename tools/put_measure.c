@@ -85,7 +85,14 @@ void put_close(struct put_test *t)
 /* ---- one operation ----------------------------------------------------------------------------
  */
 
-/* Start a put with signal or a get, making progress while there is no place for it. */
+/* Whether rank 1 learns of nothing but the end. */
+static bool peer_is_passive(const struct put_test *t)
+{
+    return t->get || t->no_signal;
+}
+
+/* Start a put, with its signal if so wanted, or a get, making progress while there is no place for
+ * it. */
 static int operate(struct put_test *t, bool get, uint64_t offset, uint64_t bytes, int flags,
                    uint64_t *ticket)
 {
@@ -94,9 +101,9 @@ static int operate(struct put_test *t, bool get, uint64_t offset, uint64_t bytes
     for (;;) {
         char *local = (char *)(get ? t->recv : t->send) + offset;
         int err = get ? sstar_get(t->link, t->recv_region, local, &t->peer_send, offset, bytes,
-                                  flags, ticket)
+                                  flags & ~SSTAR_SIGNAL, ticket)
                       : sstar_put(t->link, t->send_region, local, &t->peer_recv, offset, bytes,
-                                  flags | SSTAR_SIGNAL, ticket);
+                                  flags, ticket);
         if (err != -EAGAIN)
             return err;
         err = sstar_link_ring(t->link); /* what was built before must go out to make place */
@@ -116,11 +123,11 @@ static int say(struct put_test *t, enum word word)
 {
     uint64_t ticket, offset = word_offset(t);
     *(uint64_t *)((char *)t->send + offset) = word;
-    int err = operate(t, false, offset, sizeof(uint64_t), 0, &ticket);
+    int err = operate(t, false, offset, sizeof(uint64_t), SSTAR_SIGNAL, &ticket);
     return err ? err : sstar_link_wait(t->link, ticket);
 }
 
-/* Rank 1 while rank 0 gets: it has nothing to do, but must hear that rank 0 goes on. */
+/* Rank 1 while it is passive: it has nothing to do, but must hear that rank 0 goes on. */
 static int stand_by(struct put_test *t)
 {
     const uint64_t *word = (uint64_t *)((char *)t->recv + word_offset(t));
@@ -133,7 +140,7 @@ static int stand_by(struct put_test *t)
 
 static int keep_alive(struct put_test *t, uint64_t now, uint64_t *last)
 {
-    if (!t->get || now - *last < alive_every_ns)
+    if (!peer_is_passive(t) || now - *last < alive_every_ns)
         return 0;
     *last = now;
     return say(t, WORD_GOING_ON);
@@ -153,7 +160,7 @@ static int move_once(struct put_test *t, uint64_t bytes)
     uint64_t ticket;
     if (t->get && sstar_rank(t->world) == 1)
         return 0;
-    int err = operate(t, t->get, 0, bytes, 0, &ticket);
+    int err = operate(t, t->get, 0, bytes, SSTAR_SIGNAL, &ticket);
     if (!err && !t->get)
         err = await_signal(t);
     return err ? err : sstar_link_wait(t->link, ticket);
@@ -195,7 +202,7 @@ static int echo(struct put_test *t, uint64_t bytes, uint64_t n)
     for (uint64_t i = 0; i < n && !err; i++) {
         err = await_signal(t);
         if (!err)
-            err = operate(t, false, 0, bytes, 0, &ticket);
+            err = operate(t, false, 0, bytes, SSTAR_SIGNAL, &ticket);
     }
     return err;
 }
@@ -203,7 +210,7 @@ static int echo(struct put_test *t, uint64_t bytes, uint64_t n)
 static int round_trip(struct put_test *t, uint64_t bytes)
 {
     uint64_t ticket;
-    int err = operate(t, t->get, 0, bytes, 0, &ticket);
+    int err = operate(t, t->get, 0, bytes, SSTAR_SIGNAL, &ticket);
     if (err)
         return err;
     return t->get ? sstar_link_wait(t->link, ticket) : await_signal(t);
@@ -244,9 +251,10 @@ static int post_batch(struct put_test *t, struct stream *s)
     uint64_t batch = t->post_list < s->n - s->posted ? t->post_list : s->n - s->posted;
     if (!batch || s->posted - s->done + batch > t->tx_depth)
         return 0;
+    int signal = t->no_signal ? 0 : SSTAR_SIGNAL;
     for (uint64_t i = 0; i < batch; i++) {
         s->posted_ns[s->posted] = clock_ns();
-        int err = operate(t, t->get, 0, s->bytes, i + 1 < batch ? SSTAR_MORE : 0,
+        int err = operate(t, t->get, 0, s->bytes, (i + 1 < batch ? SSTAR_MORE : 0) | signal,
                           &s->tickets[s->posted % t->tx_depth]);
         if (err)
             return err;
@@ -314,13 +322,13 @@ static int measure_stream(struct put_test *t, struct stream *s, struct put_rate 
     rate->messages_per_us = (double)s->n * 1e3 / ns;
     rate->spent = (struct sstar_counters){
         .wqes = b.wqes - a.wqes, .doorbells = b.doorbells - a.doorbells, .cqes = b.cqes - a.cqes};
-    return t->get ? say(t, WORD_DONE) : 0;
+    return peer_is_passive(t) ? say(t, WORD_DONE) : 0;
 }
 
 static int receive_stream(struct put_test *t, uint64_t n)
 {
     int err = 0;
-    if (t->get)
+    if (peer_is_passive(t))
         return stand_by(t);
     for (uint64_t i = 0; i < n && !err; i++)
         err = await_signal(t);
