@@ -780,8 +780,8 @@ static inline bool nic_plain(const struct meeting *meeting)
 {
     return atomic_load_explicit(&meeting->mode, memory_order_relaxed) == 0;
 }
-/* Would a request have to wait now? */
-bool nic_wire_taken(struct ctx *ctx);
+/* When a request may enter again; in the past: now. */
+uint64_t nic_wire_opens(struct ctx *ctx);
 /* Take the wire for a request of `bytes`. True: *due_ns is set. False: look again at *wake_ns. */
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
                     uint64_t *wake_ns);

@@ -124,7 +124,8 @@ void nic_progress(struct ctx *ctx)
     if (atomic_load_explicit(&ctx->late.count, memory_order_relaxed) != 0)
         nic_late_progress(ctx);
     /* Most looks end here while a deep queue drains. */
-    if (atomic_load_explicit(&ctx->wire_blocks, memory_order_relaxed) && nic_wire_taken(ctx))
+    if (atomic_load_explicit(&ctx->wire_blocks, memory_order_relaxed) &&
+        nic_wire_opens(ctx) > nic_now(ctx))
         return;
     while (moved) {
         uint32_t waiting = atomic_load(&ctx->waiting);
@@ -150,7 +151,13 @@ uint64_t nic_next_wake(struct ctx *ctx)
         if (wake < next)
             next = wake;
     }
+    bool blocked = atomic_load_explicit(&ctx->wire_blocks, memory_order_relaxed) != 0;
     spin_unlock(&ctx->waiting_lock);
+    /* The others know no better than when they last tried. */
+    if (blocked) {
+        uint64_t opens = nic_wire_opens(ctx);
+        next = opens > next ? opens : next;
+    }
     uint64_t late = nic_late_next(ctx);
     return late < next ? late : next;
 }

@@ -131,12 +131,13 @@ static uint64_t reserve(_Atomic uint64_t *busy, uint64_t now, uint64_t from, uin
     return start;
 }
 
-bool nic_wire_taken(struct ctx *ctx)
+uint64_t nic_wire_opens(struct ctx *ctx)
 {
     struct softnic_wire wire;
-    uint64_t now = nic_now(ctx), busy = sane(atomic_load(&ctx->meeting->tx_busy_ns), now);
+    uint64_t busy = sane(atomic_load(&ctx->meeting->tx_busy_ns), nic_now(ctx));
     nic_wire_load(ctx->meeting, &wire);
-    return busy > now + ns_of(wire.alpha_us);
+    uint64_t alpha = ns_of(wire.alpha_us);
+    return busy > alpha ? busy - alpha : 0;
 }
 
 bool nic_wire_enter(struct qp *qp, bool round_trip, uint64_t bytes, uint64_t *due_ns,
