@@ -157,6 +157,21 @@ static uint64_t poll_for(struct trial *t, struct worker *w)
     return wrong + (2 * MESSAGES - done[0] - done[1]);
 }
 
+/* What was written before it on this queue pair is there when a receive says so. (That the sender
+ * is done says so on RC only.) */
+static void send_behind(struct trial *t, struct side *near, struct side *far)
+{
+    struct receive r;
+    struct work w;
+    receive_make(t, &r, far, 0, 0);
+    r.wr.num_sge = 0;
+    post_receive(t, far, &r);
+    work_make(t, &w, IBV_WR_SEND, near, 0, &far->address, 0, 0);
+    post(t, near, &w);
+    expect_sent(t, near, &w, IBV_WC_SUCCESS);
+    expect_received(t, far, &r, IBV_WC_SUCCESS);
+}
+
 static void two_threads_two_queue_pairs_one_cq(struct trial *t)
 {
     struct options o = default_options();
@@ -174,8 +189,10 @@ static void two_threads_two_queue_pairs_one_cq(struct trial *t)
     uint64_t wrong = poll_for(t, w);
     join(t, w, 2);
     expect_equal(t, wrong, 0, "completions lost or out of order");
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
+        send_behind(t, &near[i], &far[i]);
         expect_copy(&t->a, i * 1024, &t->b, i * 1024, DEPTH * 8);
+    }
     expect_memory(t, &t->b, "b");
 }
 
