@@ -42,10 +42,12 @@ struct bucket {
     size_t first, count; /* elements of the vector */
     int last_layer;      /* that must be done before, counted in backward order */
 };
+enum { PASS_UNDER_WAY = 2 }; /* AllReduces */
+
 /* What a pass works on. Layers stand in backward order here. */
 struct pass {
     struct sstar_world *world;
-    struct sstar_collective *plan;
+    struct sstar_collective *plans[PASS_UNDER_WAY];
     enum overlap_progress progress;
     struct work *work;
     const uint64_t *units; /* [layers] */
@@ -55,8 +57,7 @@ struct pass {
     int n_buckets;
     bool computes, reduces; /* at least one of them */
     /* Now: */
-    int ready, next; /* buckets */
-    bool busy;
+    int ready, next, done; /* buckets: computed, started, reduced */
 };
 /* Cut the layers (elements of each, backward order) into buckets of at least `least` elements: how
  * many; `buckets` has room for as many as there are layers. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One backward pass. Layers are computed from last to first; when a bucket's layers are done its
- * AllReduce is due, and it is started when the one before it has ended, as on one stream of a GPU.
- * Between slices of the computation the caller looks whether the next can be started.
+ * AllReduce is due, and it is started when the one before the last has ended: they are carried out
+ * in turn, as on one stream of a GPU, and while one waits for its peers the wire has the other's
+ * data. Between slices of the computation the caller looks whether the next can be started.
  */
 #include "tools/overlap.h"
 
@@ -24,22 +25,25 @@ int pass_buckets(const size_t *elements, int layers, size_t least, struct bucket
     return n;
 }
 
-/* Start what is due, if nothing is under way. */
-static int start_next(struct pass *p)
+/* Start what is due, as far as there is a plan for it. */
+static int start_due(struct pass *p)
 {
-    if (p->busy && p->progress != PROGRESS_NONE) {
-        int done = sstar_collective_test(p->plan);
+    int done = 1;
+    while (done > 0 && p->done < p->next && p->progress != PROGRESS_NONE) {
+        done = sstar_collective_test(p->plans[p->done % PASS_UNDER_WAY]);
         if (done < 0)
             return done;
-        p->busy = !done;
+        p->done += done;
     }
-    if (p->busy || p->next == p->ready)
-        return 0;
-    const struct bucket *b = &p->buckets[p->next++];
-    float *at = p->vector + b->first;
-    int err = sstar_collective_start(p->plan, at, at, b->count, SSTAR_FLOAT32, SSTAR_SUM);
-    p->busy = !err;
-    return err;
+    for (; p->next < p->ready && p->next - p->done < PASS_UNDER_WAY; p->next++) {
+        const struct bucket *b = &p->buckets[p->next];
+        float *at = p->vector + b->first;
+        int err = sstar_collective_start(p->plans[p->next % PASS_UNDER_WAY], at, at, b->count,
+                                         SSTAR_FLOAT32, SSTAR_SUM);
+        if (err)
+            return err;
+    }
+    return 0;
 }
 
 static int compute_layer(struct pass *p, int layer)
@@ -51,7 +55,7 @@ static int compute_layer(struct pass *p, int layer)
         uint64_t now = left < slice ? left : slice;
         work_do(p->work, now);
         left -= now;
-        int err = start_next(p);
+        int err = start_due(p);
         if (err)
             return err;
     }
@@ -65,7 +69,7 @@ static int compute_and_start(struct pass *p)
         err = compute_layer(p, i);
         if (p->reduces && p->ready < p->n_buckets && p->buckets[p->ready].last_layer == i) {
             p->ready++;
-            err = err ? err : start_next(p);
+            err = err ? err : start_due(p);
         }
     }
     return err;
@@ -74,20 +78,19 @@ static int compute_and_start(struct pass *p)
 static int end_all(struct pass *p)
 {
     int err = 0;
-    while (!err && (p->busy || p->next < p->ready)) {
-        if (p->busy)
-            err = sstar_collective_wait(p->plan);
-        p->busy = false;
-        if (!err)
-            err = start_next(p);
+    while (!err && p->done < p->ready) {
+        err = start_due(p);
+        if (!err && p->done < p->next) {
+            err = sstar_collective_wait(p->plans[p->done % PASS_UNDER_WAY]);
+            p->done++;
+        }
     }
     return err;
 }
 
 int pass_run(struct pass *p, struct round_time *time)
 {
-    p->ready = p->next = 0;
-    p->busy = false;
+    p->ready = p->next = p->done = 0;
     int err = sstar_fast_barrier(p->world);
     time->begin_ns = sstar_now_ns(p->world);
     if (!err)

@@ -129,7 +129,7 @@ static int predict(struct sweep *s, double compute_us, double *us)
         return 0;
     for (int b = 0; b < p->n_buckets; b++) {
         struct sstar_price price;
-        int err = sstar_collective_price(p->plan, p->buckets[b].count, SSTAR_FLOAT32, &price);
+        int err = sstar_collective_price(p->plans[0], p->buckets[b].count, SSTAR_FLOAT32, &price);
         if (err)
             return err;
         s->bucket_us[b] = price.us;
@@ -237,7 +237,7 @@ static int reduce_whole(struct sweep *s)
     struct timing timing;
     int err = 0;
     if (sstar_node_count(s->world) > 1) {
-        err = sstar_collective_price(s->pass.plan, s->elements, SSTAR_FLOAT32, &price);
+        err = sstar_collective_price(s->pass.plans[0], s->elements, SSTAR_FLOAT32, &price);
         s->whole_us = err ? 0 : price.wire_us;
         return err;
     }
@@ -267,8 +267,8 @@ static int prepare(struct sweep *s)
                                              s->arguments->progress == PROGRESS_THREAD};
     struct sstar_device_info device;
     int err = allocate(s);
-    if (!err)
-        err = sstar_collective_open(s->world, &attr, &s->pass.plan);
+    for (int i = 0; i < PASS_UNDER_WAY && !err; i++)
+        err = sstar_collective_open(s->world, &attr, &s->pass.plans[i]);
     strcpy(s->device_class, "memory");
     if (!err && sstar_node_count(s->world) > 1 && !(err = sstar_device_info(s->world, &device)))
         strcpy(s->device_class, device.device_class);
@@ -390,7 +390,8 @@ int overlap_run(struct sstar_world *world, void *arguments, int *status)
     s.rows = sstar_rank(world) == 0 ? json_array() : NULL;
     int err = layers_read(s.arguments->path, &s.layers, error, sizeof error);
     err = err ? world_fail(world, err, "%s", error) : all_sizes(&s, status);
-    sstar_collective_close(s.pass.plan);
+    for (int i = 0; i < PASS_UNDER_WAY; i++)
+        sstar_collective_close(s.pass.plans[i]);
     if (s.pass.vector)
         sstar_free(world, s.pass.vector);
     free(s.times);
