@@ -307,20 +307,20 @@ static inline uint64_t sstar_lane_room(const struct sstar_lane *lane, uint32_t b
 {
     return lane->stride ? lane->stride : 8 + (((uint64_t)bytes + 7) & ~(uint64_t)7);
 }
-/* A few words go one by one: as one vector they would wait for the stores that have just made them,
- * since a processor hands a store on to a load that it covers, but not two. */
+/* The first words go one by one: as one vector they would wait for the stores that have just made
+ * them, and so for all stores before, since a processor hands a store on to a load that it covers,
+ * but not two. */
 static inline void sstar_lane_copy(unsigned char *to, const unsigned char *from, uint32_t bytes)
 {
-    if (!__builtin_constant_p(bytes) || bytes % 8 || bytes > 32) {
-        __builtin_memcpy(to, from, bytes);
-        return;
-    }
-    for (uint32_t i = 0; i < bytes; i += 8) {
+    uint32_t i = 0;
+    for (; i + 8 <= bytes && i < 64; i += 8) {
         uint64_t word;
         __builtin_memcpy(&word, from + i, sizeof word);
         __asm__("" : "+r"(word)); /* so that the compiler does not make one of them again */
         __builtin_memcpy(to + i, &word, sizeof word);
     }
+    if (i != bytes)
+        __builtin_memcpy(to + i, from + i, bytes - i);
 }
 /* Little-endian: size (if it varies), source, destination; then the payload. */
 static inline void sstar_lane_put(struct sstar_lane *lane, uint32_t source, uint32_t destination,

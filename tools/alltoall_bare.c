@@ -75,6 +75,10 @@ int bare_exchange(struct sstar_aggregator *a, const uint16_t *to, size_t n, uint
         uint64_t words[2] = {0};
         return exchange(a, to, n, sizeof words, words, bare);
     }
+    case 64: {
+        uint64_t words[8] = {0};
+        return exchange(a, to, n, sizeof words, words, bare);
+    }
     default:
         return exchange(a, to, n, bytes, message, bare);
     }
