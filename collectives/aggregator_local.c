@@ -6,7 +6,7 @@
 #include "collectives/strategy.h"
 #include <stdlib.h>
 
-enum { LANE_BYTES = 4096 };
+enum { LANE_BYTES = 8192 };
 
 struct local {
     struct ring_writer *to;   /* [local_size] */

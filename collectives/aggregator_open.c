@@ -19,6 +19,10 @@ enum {
     FLUSH_BYTES_MOST = 64 << 20,
     RING_BYTES_LEAST = 64 << 10,
     RING_BYTES_WISHED = 1 << 20,
+    /* In a node, where a short ring makes its two ranks wait for each other in turn, and a long
+     * one, or many, leave the core's own cache. */
+    RING_BYTES_CACHED = 256 << 10,
+    ALL_RINGS_BYTES_CACHED = 512 << 10,
 };
 
 const char *sstar_strategy_name(enum sstar_strategy strategy)
@@ -141,7 +145,9 @@ static void choose_ring(struct sstar_aggregator *a, const struct sstar_aggregato
         a->ring_size = power_of_two(attr->buffer_bytes > least ? attr->buffer_bytes : least);
         return;
     }
-    uint64_t size = least < RING_BYTES_WISHED ? 2 * least : least, wished = RING_BYTES_LEAST;
+    uint64_t size = least < RING_BYTES_WISHED ? 2 * least : least;
+    uint64_t wished = ALL_RINGS_BYTES_CACHED / (uint64_t)node_map_most(&a->map);
+    wished = wished < RING_BYTES_CACHED ? wished : RING_BYTES_CACHED;
     if (a->strategy->shared_bytes) {
         size = a->flush_bytes + least > size ? a->flush_bytes + least : size;
         wished =

@@ -25,11 +25,7 @@ static int owner_of(const struct sstar_aggregator *a, int other)
 static void compute_sizes(const struct sstar_aggregator *a, struct per_node *n)
 {
     n->format = format_routed(a->item_bytes);
-    n->readers_most = 1;
-    for (int node = 0; node < a->nodes; node++) {
-        int size = local_size_of(a, node);
-        n->readers_most = size > n->readers_most ? size : n->readers_most;
-    }
+    n->readers_most = node_map_most(&a->map);
     n->pieces_most = 2 * (uint32_t)n->readers_most; /* a ring may be cut where it begins anew */
     n->directory_most =
         (uint32_t)align_up(node_directory_bytes(n->pieces_most, (uint32_t)n->readers_most, 1), 64);
