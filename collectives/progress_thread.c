@@ -23,9 +23,9 @@
 
 static const uint64_t short_slice_ns = 100 * 1000;
 static const uint64_t spin_ns = 50 * 1000;
-static const uint64_t least_nap_ns = 50 * 1000, most_nap_ns = 300 * 1000;
+static const uint64_t least_nap_ns = 50 * 1000, most_nap_ns = 600 * 1000;
 static const uint64_t long_nap_ns = 1000 * 1000; /* when nothing has moved for many of them: */
-enum { SHORT_NAPS = 1000, NAP_PER_LATE = 25, LATE_SHARE = 8 };
+enum { SHORT_NAPS = 1000, NAP_PER_LATE = 50, LATE_SHARE = 8 };
 
 struct progress {
     struct turn turn;
