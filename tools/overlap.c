@@ -58,7 +58,7 @@ static const char doc[] =
     "one bucket size after the other.\v"
     "FILE has the line layer,parameters[,flops or microseconds] and a line for each layer, "
     "first to last. Computation is arithmetic in the caller, the same work each time, shared "
-    "out by flops, microseconds or parameters. One AllReduce at a time is under way. hidden is "
+    "out by flops, microseconds or parameters. Two AllReduces are under way at most. hidden is "
     "the share of the AllReduces' own time that the pass did not take longer for. predicted "
     "starts each bucket when it is computed and the one before is reduced, and takes the price "
     "of its AllReduce. cpu is the processor time of a rank over the time of the pass, taken "
