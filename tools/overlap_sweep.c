@@ -146,6 +146,7 @@ static void add_row(struct sweep *s, double bucket_mib, size_t bucket_bytes, con
     json_t *row = json_object();
     bool priced = predicted_us > 0;
     double us = t->us[BOTH], alone_us = t->us[REDUCING] + t->us[COMPUTING];
+    double hidden = 100 * (alone_us - us) / t->us[REDUCING];
     json_object_set_new(row, "bucket_MiB", record_real(bucket_mib));
     json_object_set_new(row, "bucket_bytes", json_integer((json_int_t)bucket_bytes));
     json_object_set_new(row, "buckets", json_integer(s->pass.n_buckets));
@@ -154,8 +155,8 @@ static void add_row(struct sweep *s, double bucket_mib, size_t bucket_bytes, con
     json_object_set_new(row, "ratio", priced ? record_real(us / predicted_us) : json_null());
     json_object_set_new(row, "compute_us", record_real(t->us[COMPUTING]));
     json_object_set_new(row, "reduce_us", record_real(t->us[REDUCING]));
-    json_object_set_new(row, "hidden_percent",
-                        record_real(100 * (alone_us - us) / t->us[REDUCING]));
+    /* More than all is not hidden: what was timed alone was disturbed. */
+    json_object_set_new(row, "hidden_percent", hidden <= 100 ? record_real(hidden) : json_null());
     json_object_set_new(row, "stands_for_us", record_real(us / s->arguments->time_scale));
     json_object_set_new(row, "cpu_percent", record_real(100 * t->cpu_us[BOTH] / us));
     json_object_set_new(row, "taken_percent",
@@ -332,13 +333,16 @@ static void print_rows(const struct sweep *s)
         json_object_set_new(s->best, "note", json_string("best"));
     json_array_foreach(s->rows, i, row) table_row(stdout, columns, COLUMNS, row);
     say_disturbed(s);
+    char hidden[64] = "";
+    if (s->best && json_is_real(json_object_get(s->best, "hidden_percent")))
+        snprintf(hidden, sizeof hidden, ", %.1f %% of the AllReduces hidden",
+                 real(s->best, "hidden_percent"));
     if (s->best)
-        printf(
-            "# best: buckets of %g MiB, %.1f %% of the AllReduces hidden; %g MiB takes %.2f times "
-            "as long, %g MiB %.2f times\n",
-            real(s->best, "bucket_MiB"), real(s->best, "hidden_percent"), real(small, "bucket_MiB"),
-            real(small, "time_us") / real(s->best, "time_us"), real(large, "bucket_MiB"),
-            real(large, "time_us") / real(s->best, "time_us"));
+        printf("# best: buckets of %g MiB%s; %g MiB takes %.2f times "
+               "as long, %g MiB %.2f times\n",
+               real(s->best, "bucket_MiB"), hidden, real(small, "bucket_MiB"),
+               real(small, "time_us") / real(s->best, "time_us"), real(large, "bucket_MiB"),
+               real(large, "time_us") / real(s->best, "time_us"));
 }
 
 static int write_record(const struct sweep *s)
