@@ -106,6 +106,11 @@ printf '9,0,1,64\n5,0,1,64\n' >"$work/back.csv"
 refused 1 'far\.csv:2: destination is .9.' --trace "$work/far.csv"
 refused 1 'back\.csv:2: time 5 us after 9 us' --trace "$work/back.csv"
 refused 1 'nowhere: ' --trace "$work/nowhere"
+printf '0,0,1,64\n10,1,2,640' >"$work/cut.csv" # of 6400, perhaps
+refused 1 'cut\.csv:2: the last line has no end' --trace "$work/cut.csv"
+mkfifo "$work/pipe" # nobody writes: it is not even opened
+refused 1 'pipe: it is a pipe' --trace "$work/pipe"
+refused 1 'pipe: it is a pipe' --routing "$work/pipe"
 refused 2 'is too much' surplus
 expect 2 'more than the 2 experts' "$sstar" routing --experts 2 --top 3
 expect 2 'top takes' "$sstar" routing --top 0

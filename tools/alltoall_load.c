@@ -82,6 +82,8 @@ static int whole(const struct text_file *f, const char *what, const char *text, 
 static int parse_line(const struct text_file *f, int ranks, struct trace_line *line)
 {
     char *field[TRACE_FIELDS];
+    if (text_check_end(f))
+        return -EINVAL;
     if (text_fields(f->text, field, TRACE_FIELDS) != TRACE_FIELDS)
         return text_refuse(f, -EINVAL, "a line is time_us,source,destination,bytes");
     if (parse_real(field[0], 0, 1e12, &line->time_us))
@@ -135,7 +137,7 @@ int load_trace(const struct alltoall_arguments *a, int rank, struct plan *plan, 
     plan->layers = 1;
     if (!(plan->begin = calloc(2, sizeof *plan->begin)) || grow(plan, &room))
         return -ENOMEM;
-    int got, err = text_open(&f, a->trace, "a trace", error, error_size);
+    int got, err = text_open(&f, a->trace, "trace", error, error_size);
     while (!err && (got = text_next(&f)) != 0) {
         struct trace_line line;
         if (got < 0)

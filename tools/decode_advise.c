@@ -77,6 +77,10 @@ void decode_advise(const json_t *rows)
         if (real(row, "beta_GBps") != real(first, "beta_GBps"))
             continue;
         double alpha = real(row, "alpha_us"), all = real(row, "predicted_us");
+        if (!(all > 0)) {
+            printf("# one rank has nothing to reduce\n");
+            return;
+        }
         printf("# batch %lld, messages of %lld B: %.0f %% of an AllReduce is start-up, %.0f %% "
                "bytes\n",
                whole(row, "batch"), whole(row, "stands_for_bytes"), 100 * alpha / all,

@@ -28,6 +28,8 @@ static int layer_line(struct text_file *f, enum heading heading, struct layers *
     char *fields[3];
     int due = heading == PLAIN ? 2 : 3, n = text_fields(f->text, fields, 3);
     struct layer layer;
+    if (text_check_end(f))
+        return -EINVAL;
     if (n != due)
         return text_refuse(f, -EINVAL, "%d fields, but the first line has %d", n, due);
     if (parse_real(fields[1], 0, 1e13, &layer.parameters))

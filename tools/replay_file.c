@@ -149,8 +149,8 @@ static int one_line(struct reader *r)
         r->headed = strcmp(f->text, heading) == 0;
         return r->headed ? 0 : text_refuse(f, -EINVAL, "the first line must be '%s'", heading);
     }
-    if (!f->ended)
-        return text_refuse(f, -EINVAL, "the last line has no end; the file seems to be cut off");
+    if (text_check_end(f))
+        return -EINVAL;
     int n = text_fields(f->text, fields, FIELDS);
     if (n < FIELDS_LEAST || n > FIELDS)
         return text_refuse(f, -EINVAL, "%d fields; a line has those of the heading, 5 to 7", n);

@@ -152,8 +152,8 @@ static int one_line(struct reader *r)
     int err = f->text[0] == '#' ? 0 : check_bytes(f);
     if (err)
         return err;
-    if (!f->ended)
-        return text_refuse(f, -EINVAL, "the last line has no end; the file seems to be cut off");
+    if (text_check_end(f))
+        return -EINVAL;
     if (f->text[0] == '#') {
         comment(r, f->text);
         return 0;

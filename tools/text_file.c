@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int text_refuse(const struct text_file *f, int code, const char *format, ...)
 {
@@ -26,13 +27,19 @@ int text_open(struct text_file *f, const char *path, const char *kind, char *err
     f->text = malloc(TEXT_LINE_MOST + 2);
     if (!f->text)
         return text_refuse(f, -ENOMEM, "no memory to read it");
+    struct stat status;
+    bool is_pipe =
+        stat(path, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
     errno = 0;
-    f->file = gzopen(path, "rb");
+    f->file = is_pipe ? NULL : gzopen(path, "rb");
     if (!f->file) {
         int code = errno ? errno : ENOMEM;
         free(f->text);
         f->text = NULL;
-        return text_refuse(f, -code, "cannot open it: %s", strerror(code));
+        return is_pipe ? text_refuse(f, -EINVAL,
+                                     "it is a pipe, of which each rank would read a "
+                                     "part; put what comes out of it into a file")
+                       : text_refuse(f, -code, "cannot open it: %s", strerror(code));
     }
     gzbuffer(f->file, 1 << 18);
     return 0;
@@ -115,6 +122,13 @@ int text_next(struct text_file *f)
         err = text_refuse(f, -EINVAL, "a line of more than %d bytes; is this a %s file?",
                           TEXT_LINE_MOST, f->kind);
     return err ? err : 1;
+}
+
+int text_check_end(const struct text_file *f)
+{
+    return f->ended
+               ? 0
+               : text_refuse(f, -EINVAL, "the last line has no end; the file seems to be cut off");
 }
 
 int text_fields(char *line, char **fields, int most)

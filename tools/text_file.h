@@ -23,12 +23,15 @@ struct text_file {
     size_t error_size;
 };
 
-/* Open it; the sentence of this and all later failures goes into `error`. 0 or a negative errno. */
+/* Open it, unless it is a pipe, which each rank would read a part of; the sentence of this and all
+ * later failures goes into `error`. 0 or a negative errno. */
 int text_open(struct text_file *file, const char *path, const char *kind, char *error,
               size_t error_size);
 /* The next line: 1, 0 at the end, or a negative errno (it is no text, a line is too long, the
  * stream is damaged or cut off). */
 int text_next(struct text_file *file);
+/* 0, or the refusal of a last line without its end: a number at its end may be half a number. */
+int text_check_end(const struct text_file *file);
 /* Say what is wrong with the current line, or with the whole file once it has ended: `code`. */
 int text_refuse(const struct text_file *file, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -172,7 +172,12 @@ int peer_memory_open(struct sstar_world *world, int rank, const struct introduct
                           : peer_map(peer->pid, it->fd, it->inode, sizeof(struct directory));
     world->node_memory->peers[rank] = peer;
     if (!peer->directory)
-        return peer_refused(world, rank, "its file in /proc cannot be opened");
+        return errno == EMFILE || errno == ENFILE
+                   ? report_set(&world->report, -EMFILE,
+                                "rank %d has no file descriptor left to map the memory of rank %d; "
+                                "raise the limit (ulimit -n)",
+                                world->rank, rank)
+                   : peer_refused(world, rank, "its file in /proc cannot be opened");
     if (peer->directory->magic != DIRECTORY_MAGIC || peer->directory->nonce != it->nonce)
         return peer_refused(world, rank, "the memory found there is not the one it means");
     return 0;
