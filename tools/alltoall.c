@@ -248,7 +248,7 @@ static int prepare(void *arguments, int *default_ranks)
     if (!a->memory_ranks)
         return 0;
     a->memory_per_node = a->common.ranks_per_node ? a->common.ranks_per_node : a->memory_ranks;
-    a->common.ranks_per_node = 0;
+    a->common.ranks_per_node = a->common.ranks = 0;
     *default_ranks = 1;
     return 0;
 }
