@@ -343,10 +343,11 @@ static int measure(struct run *run, int *status)
         path_report_budget(run->budget);
         *status = write_record(run);
         if (json_array_size(run->rates) == 0) {
-            fprintf(stderr, "sstar control-path: none of the ways asked for is possible here: "
-                            "callers of one path need a queue pair each (--qps), inline data ends "
-                            "at the device's limit (sstar devices), a batch of what is signalled "
-                            "fits it\n");
+            fprintf(
+                stderr,
+                "sstar control-path: none of the ways asked for is possible here: posting directly "
+                "takes queue pairs in a multiple of the callers (--qps, --callers), and inline "
+                "data ends at the device's limit (sstar devices)\n");
             *status = EXIT_FAILURE;
         }
     }
