@@ -223,6 +223,9 @@ static void *lone_main(void *arg)
         lone_block(c, &plain, &c->outside_ns[c->each ? i * LONE_EACH : i]);
         lone_burst(c, &stamped, i * LONE_KEPT);
     }
+    /* Stamps are handed over after their message was told of, and before the next one is. */
+    if (!c->err)
+        lone_one(c, &plain);
     return NULL;
 }
 
