@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -181,6 +182,60 @@ static void test_closed_descriptors(void **state)
     if (pid == 0)
         _exit(close_all_descriptors());
     assert_int_equal(child_status(pid), FINE);
+}
+
+/* With every number of descriptors that is too small, and then with one that is enough. */
+static int open_without_descriptors(const char *name)
+{
+    struct softnic_attr attr = {.port_name = name};
+    struct rlimit limit;
+    int failed = 0;
+    hush();
+    getrlimit(RLIMIT_NOFILE, &limit);
+    for (limit.rlim_cur = 4; limit.rlim_cur < 100; limit.rlim_cur++) {
+        struct ibv_context *context = NULL;
+        if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && (context = softnic_open_port(&attr)) != NULL) {
+            softnic_close_device(context);
+            return failed > 3 ? FINE : WRONG;
+        }
+        if (errno != EMFILE)
+            return WRONG;
+        failed++;
+    }
+    return WRONG;
+}
+
+struct seen {
+    const char *name;
+    int processes;
+};
+
+static void count_processes(void *arg, const struct softnic_port_counters *port)
+{
+    struct seen *seen = arg;
+    if (strcmp(port->name, seen->name) == 0)
+        seen->processes += port->processes;
+}
+
+/* Who cannot look whether another lives for want of a descriptor does not take it for dead. */
+static void test_no_descriptors(void **state)
+{
+    static uint8_t memory[BYTES];
+    char name[64];
+    struct softnic_attr attr = {.port_name = nic_test_port(name, sizeof name, "nofile")};
+    struct nic_side s;
+    (void)state;
+    nic_side_open(&s, &attr, memory);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(open_without_descriptors(name));
+    assert_int_equal(child_status(pid), FINE);
+    struct seen seen = {name, 0};
+    const struct softnic_counters_visitor visitor = {NULL, count_processes, &seen};
+    assert_int_equal(softnic_visit_counters(&visitor), 0);
+    assert_int_equal(seen.processes, 1);
+    nic_side_close(&s);
 }
 
 static void test_another_version(void **state)
@@ -373,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_garbage_in_environment),
         cmocka_unit_test(test_after_fork),
         cmocka_unit_test(test_closed_descriptors),
+        cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_another_version),
         cmocka_unit_test(test_another_version_is_dead),
         cmocka_unit_test(test_no_room),

@@ -162,7 +162,8 @@ static int start_all(struct launch *l)
         signal_all(l, SIGKILL);
         fprintf(stderr, "sstar: cannot run '%s' as rank %d of %d: %s; %s\n", l->argv[0], rank, l->n,
                 strerror(-err),
-                err == -EAGAIN || err == -ENOMEM || err == -EMFILE
+                err == -EMFILE || err == -ENFILE ? "raise the limit of open files (ulimit -n)"
+                : err == -EAGAIN || err == -ENOMEM
                     ? "start fewer ranks or raise the limit of processes (ulimit -u)"
                     : "check the name of the program and that it may be executed");
         return err == -ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;

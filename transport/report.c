@@ -94,11 +94,21 @@ void log_line(struct log *log, enum sstar_log_level level, const char *format, .
     (void)written; /* a log that cannot be written is nothing that anybody could be told */
 }
 
+void report_format(struct report *report, int code, const char *format, va_list arguments)
+{
+    static const char remedy[] = "raise the limit of open files (ulimit -n)";
+    vsnprintf(report->text, sizeof(report->text), format, arguments);
+    if ((code == -EMFILE || code == -ENFILE) && !strstr(report->text, "ulimit -n")) {
+        size_t used = strlen(report->text);
+        snprintf(report->text + used, sizeof(report->text) - used, "; %s", remedy);
+    }
+}
+
 int report_set(struct report *report, int code, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(report->text, sizeof(report->text), format, arguments);
+    report_format(report, code, format, arguments);
     va_end(arguments);
     return code;
 }

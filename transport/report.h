@@ -6,6 +6,7 @@
 #define SSTAR_TRANSPORT_REPORT_H
 
 #include "transport/transport.h"
+#include <stdarg.h>
 
 /* Where lines go; made from the config, closed by log_close. Lines carry "sstar rank R host: ". */
 struct log {
@@ -24,7 +25,10 @@ void log_line(struct log *log, enum sstar_log_level level, const char *format, .
 struct report {
     char text[512];
 };
+/* Of every failure for want of file descriptors it says which limit to raise. */
 int report_set(struct report *report, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void report_format(struct report *report, int code, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 #endif

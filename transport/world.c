@@ -24,7 +24,7 @@ int world_fail(struct sstar_world *world, int code, const char *format, ...)
         return world->failed;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(world->report.text, sizeof(world->report.text), format, arguments);
+    report_format(&world->report, code, format, arguments);
     va_end(arguments);
     world->failed = code;
     log_line(&world->log, SSTAR_LOG_INFO, "the world has failed: %s", world->report.text);

@@ -85,11 +85,13 @@ static int read_environment(struct ctx *ctx)
     return err;
 }
 
-static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
+/* An errno: without the time at which we started nobody could tell us from the dead. */
+static int fill_context(struct ctx *ctx, const struct softnic_attr *attr)
 {
     struct ibv_context *context = ibv_of(ctx);
     ctx->pid = getpid();
     ctx->start_time = nic_start_time(ctx->pid);
+    int err = ctx->start_time == 0 ? errno : 0;
     ctx->token = nic_token(ctx->pid, ctx->start_time);
     ctx->now_ns = attr->now_ns != NULL ? attr->now_ns : monotonic_ns;
     ctx->clock = attr->clock;
@@ -98,6 +100,7 @@ static void fill_context(struct ctx *ctx, const struct softnic_attr *attr)
     context->async_fd = -1;
     context->num_comp_vectors = 1;
     nic_fill_ops(&ctx->verbs);
+    return err;
 }
 
 static int open_parts(struct ctx *ctx, const struct softnic_attr *attr)
@@ -150,11 +153,12 @@ struct ibv_context *softnic_open_port(const struct softnic_attr *attr)
     struct ctx *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL)
         return NULL;
-    fill_context(ctx, attr);
+    int err = fill_context(ctx, attr);
     init_locks(ctx);
     nic_late_init(ctx);
     allow_peers();
-    int err = check_name(ctx, attr->port_name);
+    if (err == 0)
+        err = check_name(ctx, attr->port_name);
     if (err == 0)
         err = read_environment(ctx);
     if (err == 0)

@@ -27,12 +27,6 @@ void spin_lock_slow(struct spin *spin)
     } while (!spin_trylock(spin));
 }
 
-/* A process as one word, for locks that must be broken if their holder is killed. */
-uint64_t nic_token(pid_t pid, uint64_t start_time)
-{
-    return (uint64_t)(uint32_t)pid << 32 | (uint32_t)start_time;
-}
-
 /* How long a holder that lives may take: far more than any batch, unless it was stopped. */
 #define HOLD_LIMIT_NS 5000000000ull
 
@@ -41,13 +35,6 @@ static uint64_t clock_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static bool lives(uint64_t token)
-{
-    pid_t pid = (pid_t)(token >> 32);
-    uint64_t start_time = nic_start_time(pid);
-    return start_time != 0 && nic_token(pid, start_time) == token;
 }
 
 bool nic_wait_turn(struct patience *p, uint64_t holder, uint64_t self)
@@ -64,7 +51,7 @@ bool nic_wait_turn(struct patience *p, uint64_t holder, uint64_t self)
         return true;
     p->looked_ns = now;
     /* Another thread of ours may hold it; or somebody wrote that, and time tells. */
-    return (holder == self || lives(holder)) && now - p->since_ns < limit_ns;
+    return (holder == self || nic_token_alive(holder)) && now - p->since_ns < limit_ns;
 }
 
 void nic_word_lock(_Atomic uint64_t *word, uint64_t self)

@@ -75,6 +75,7 @@ struct recv_id {
 /* A member of some port, reached from this context. */
 struct peer {
     struct peer *next;
+    struct ctx *ctx;
     uint32_t ip, slot, generation;
     uint32_t refs; /* under ctx->peers_lock */
     pid_t pid;
@@ -380,7 +381,6 @@ static inline void spin_unlock(struct spin *spin)
 {
     atomic_store_explicit(&spin->held, 0, memory_order_release);
 }
-uint64_t nic_token(pid_t pid, uint64_t start_time);
 /* A wait for a lock that another process may hold. */
 struct patience {
     unsigned turn;
@@ -409,6 +409,10 @@ static inline void nic_word_unlock(_Atomic uint64_t *word)
 /* process.c */
 uint64_t nic_start_time(pid_t pid); /* 0: no such process */
 bool nic_alive(pid_t pid, uint64_t start_time);
+/* A process as one word, for locks that must be broken if their holder is killed. */
+uint64_t nic_token(pid_t pid, uint64_t start_time);
+bool nic_token_alive(uint64_t token);
+bool nic_no_fd_left(int err);
 uint64_t nic_tick(void); /* cheap, of no known unit */
 int nic_refuse_child(struct ctx *ctx);
 

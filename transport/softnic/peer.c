@@ -22,13 +22,25 @@ void nic_pipe_write(int fd, const void *bytes, size_t size)
     }
 }
 
+/* What follows of it (a peer out of reach, one that is not woken) does not look like its cause. */
+static void say_no_fd_left(struct peer *peer)
+{
+    nic_say(peer->ctx,
+            "no file descriptor is left to reach the members of port %s: raise the limit "
+            "(ulimit -n)",
+            peer->ctx->port_name);
+}
+
 int nic_peer_fd(struct peer *peer, int fd, int flags)
 {
     char path[48];
     if (fd < 0)
         return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)peer->pid, fd);
-    return open(path, flags | O_CLOEXEC);
+    int got = open(path, flags | O_CLOEXEC);
+    if (got < 0 && nic_no_fd_left(errno))
+        say_no_fd_left(peer);
+    return got;
 }
 
 /* Of a size that stays. */
@@ -108,8 +120,12 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
 {
     struct meeting *meeting;
     int fd;
-    if (nic_port_visit(peer->ip, &meeting, &fd) != 0)
+    int err = nic_port_visit(peer->ip, &meeting, &fd);
+    if (err != 0) {
+        if (nic_no_fd_left(err))
+            say_no_fd_left(peer);
         return false;
+    }
     const struct meeting_member *m = &meeting->member[peer->slot];
     if (atomic_load(&m->live) != 0 && nic_alive(m->pid, m->start_time)) {
         peer->pid = m->pid;
@@ -151,6 +167,7 @@ struct peer *nic_peer_get(struct ctx *ctx, uint32_t ip, uint32_t slot)
     if (peer != NULL) {
         peer->refs++;
     } else if ((peer = calloc(1, sizeof *peer)) != NULL) {
+        peer->ctx = ctx;
         peer->ip = ip;
         peer->slot = slot;
         peer->refs = 1;

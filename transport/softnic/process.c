@@ -3,6 +3,7 @@
 #include "transport/softnic/nic.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,34 @@ uint64_t nic_start_time(pid_t pid)
     return strtoull(at, NULL, 10) + 1; /* never 0 */
 }
 
+bool nic_no_fd_left(int err)
+{
+    return err == EMFILE || err == ENFILE;
+}
+
+/* Who cannot look takes no neighbour for dead: its locks would be broken and its port cleared. */
+static bool alive(pid_t pid, uint64_t start_time, uint64_t known_bits)
+{
+    errno = 0;
+    uint64_t found = nic_start_time(pid);
+    if (found == 0 && nic_no_fd_left(errno))
+        return kill(pid, 0) == 0 || errno != ESRCH;
+    return found != 0 && ((found ^ start_time) & known_bits) == 0;
+}
+
 bool nic_alive(pid_t pid, uint64_t start_time)
 {
-    return nic_start_time(pid) == start_time;
+    return alive(pid, start_time, UINT64_MAX);
+}
+
+uint64_t nic_token(pid_t pid, uint64_t start_time)
+{
+    return (uint64_t)(uint32_t)pid << 32 | (uint32_t)start_time;
+}
+
+bool nic_token_alive(uint64_t token)
+{
+    return alive((pid_t)(token >> 32), token, UINT32_MAX);
 }
 
 uint64_t nic_tick(void)
