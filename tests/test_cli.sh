@@ -245,9 +245,15 @@ if [ -c /dev/full ]; then
     into_full() { "$@" >/dev/full; }
     expect 1 'cannot write to standard output: No space' into_full "$sstar" info
     expect 1 'cannot write to standard output: ' into_full "$sstar" allreduce --ranks 2 -e 8
+    expect 1 'cannot write to standard output: ' into_full "$sstar" allreduce --help
 fi
+# Where nobody can read it, it is not printed as if somebody did; no socket gets the numbers 0 and 1.
 into_nothing() { "$@" <&- >&-; }
-expect 0 '' into_nothing "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 8
+expect 1 'cannot write to standard output: Bad file' into_nothing "$sstar" --version
+expect 1 'cannot write to standard output: ' into_nothing "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 8
+expect 0 '' into_nothing "$sstar" run -n 2 -- true
+without_input() { "$@" <&-; }
+expect 0 '^ +8 ' without_input "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 8
 # A progress line is for a terminal that can erase it.
 if command -v script >/dev/null; then
     on_terminal() { TERM=$1 script -qec "'$sstar' allreduce --ranks 2 -e 8" /dev/null </dev/null; }

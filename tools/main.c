@@ -68,17 +68,25 @@ static int run_help(int argc, char **argv)
 }
 
 /* Where the caller has closed 0, 1 or 2, the next file opened would get that number, and what is
- * printed would go into a socket. */
+ * printed would go into a socket. Standard output stays one that cannot be written. */
 static int fill_standard_files(void)
 {
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd < 0)
-        return -errno;
-    close(fd);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0)
+            return -errno;
     return 0;
+}
+
+/* At every exit, that of --help too. */
+static void check_output(void)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return;
+    fprintf(stderr, "sstar: cannot write to standard output: %s\n",
+            errno ? strerror(errno) : "some of it is lost; is there room for it?");
+    _exit(EXIT_FAILURE);
 }
 
 static int dispatch(int argc, char **argv)
@@ -110,15 +118,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "sstar: cannot open /dev/null: %s\n", strerror(-err));
         return EXIT_FAILURE;
     }
+    atexit(check_output);
     int status = dispatch(argc, argv);
     if (!status && check_findings() > 0)
         status = EXIT_FAILURE; /* --check-verbs has said what */
-    errno = 0;
-    if (fflush(stdout) || ferror(stdout)) {
-        if (!status)
-            fprintf(stderr, "sstar: cannot write to standard output: %s\n",
-                    errno ? strerror(errno) : "some of it is lost; is there room for it?");
-        return status ? status : EXIT_FAILURE;
-    }
     return status;
 }
