@@ -105,6 +105,9 @@ printf '0,0,1,64\n5,0,9,64\n' >"$work/far.csv"
 printf '9,0,1,64\n5,0,1,64\n' >"$work/back.csv"
 refused 1 'far\.csv:2: destination is .9.' --trace "$work/far.csv"
 refused 1 'back\.csv:2: time 5 us after 9 us' --trace "$work/back.csv"
+printf '0,0,1,8\n12000000,1,0,8\n' >"$work/pause.csv"
+refused 1 'no message is due for 12 s, .* nothing has moved for 6 s: give --timeout 18' --timeout 6 --trace "$work/pause.csv"
+refused 1 'no message is due for 100 s, .* --timeout 150' --messages 4 --rate 0.01
 refused 1 'nowhere: ' --trace "$work/nowhere"
 printf '0,0,1,64\n10,1,2,640' >"$work/cut.csv" # of 6400, perhaps
 refused 1 'cut\.csv:2: the last line has no end' --trace "$work/cut.csv"

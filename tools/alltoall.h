@@ -49,6 +49,7 @@ struct plan {
     uint64_t *due_ns; /* NULL, or when each is to be pushed, from the beginning */
     uint32_t *bytes;  /* NULL, or how long each is */
     uint32_t most_bytes;
+    double pause_seconds;   /* the longest in which no message is due, where that is known */
     double offered_seconds; /* until the last is due, of any rank; 0: no offered load */
     uint64_t mean_bytes;    /* of all messages */
 };

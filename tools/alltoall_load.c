@@ -50,6 +50,7 @@ int load_offer(const struct alltoall_arguments *a, int rank, struct plan *plan)
     size_t n = plan->begin[plan->layers];
     uint64_t state = a->common.seed * 7000003 + (uint64_t)rank;
     double at_ns = 0, gap_ns = 1e9 / a->rate;
+    plan->pause_seconds = (a->burst ? a->burst : 1) / a->rate;
     if (!(plan->due_ns = calloc(n + 1, sizeof *plan->due_ns)))
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
@@ -148,6 +149,7 @@ int load_trace(const struct alltoall_arguments *a, int rank, struct plan *plan, 
             err = text_refuse(&f, -EINVAL, "time %g us after %g us; a trace is sorted by time",
                               line.time_us, before_us);
         else if (!err) {
+            plan->pause_seconds = fmax(plan->pause_seconds, (line.time_us - before_us) * 1e-6);
             before_us = line.time_us;
             err = take_line(&line, rank, plan, &room);
         }

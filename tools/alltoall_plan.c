@@ -3,6 +3,7 @@
 #include "tools/alltoall.h"
 #include "tools/routing.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,20 @@ static void one_stream(struct plan *plan)
     plan->layers = 1;
 }
 
+/* A world takes a pause in which nothing moves for a rank that hangs. */
+static int check_pause(const struct alltoall_arguments *a, const struct plan *plan, char *error,
+                       size_t error_size)
+{
+    double timeout = a->common.config.timeout_s, pause = plan->pause_seconds;
+    if (pause < timeout)
+        return 0;
+    snprintf(error, error_size,
+             "no message is due for %g s, and ranks give up when nothing has moved for %g s: give "
+             "--timeout %.0f",
+             pause, timeout, ceil(1.5 * pause));
+    return -EINVAL;
+}
+
 static int own_part(struct sstar_world *world, const struct alltoall_arguments *a,
                     struct plan *plan, char *error, size_t error_size)
 {
@@ -97,7 +112,7 @@ static int own_part(struct sstar_world *world, const struct alltoall_arguments *
         one_stream(plan);
     if (!err && a->rate > 0 && (err = load_offer(a, sstar_rank(world), plan)))
         snprintf(error, error_size, "no memory for when messages are due");
-    return err;
+    return err ? err : check_pause(a, plan, error, error_size);
 }
 
 /* Everybody's rows, in the order of the matrix. */

@@ -2,6 +2,7 @@
 /* The start of a command's ranks, and its end. */
 #include "tools/record.h"
 #include "tools/tool.h"
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -128,8 +129,12 @@ int common_finish(struct sstar_world *world, const char *command, int err, int s
 {
     if (err) {
         const char *why = sstar_last_error(world);
-        fprintf(stderr, "%s: rank %d: %s\n", command, sstar_rank(world),
-                *why ? why : strerror(-err));
+        char self[24];
+        int n = snprintf(self, sizeof self, "rank %d", sstar_rank(world));
+        if (!strncmp(why, self, (size_t)n) && !isdigit((unsigned char)why[n]))
+            fprintf(stderr, "%s: %s\n", command, why);
+        else /* another's sentence, or one about nobody */
+            fprintf(stderr, "%s: %s: %s\n", command, self, *why ? why : strerror(-err));
     }
     sstar_world_close(world);
     return err ? EXIT_FAILURE : status;
