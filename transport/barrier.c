@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The fast barrier. Inside a node each rank counts up in a word of its own memory. Where one node
- * is all, each looks at the words of all. Else the first rank of the node waits for all, meets the
- * first ranks of the other nodes in ceil(log2 nodes) rounds of the dissemination barrier (Hensgen,
- * Finkel, Manber 1988), and counts up in its own word to let the node go.
+ * is all, each looks at the words of all. Of two ranks both words are in one line: whoever comes
+ * asks for it to write its own, and so has the other's, where with a line each it would first take
+ * its line back from the one who looks at it and then fetch the other. Else the first rank of the
+ * node waits for all, meets the first ranks of the other nodes in ceil(log2 nodes) rounds of the
+ * dissemination barrier (Hensgen, Finkel, Manber 1988), and counts up in its own word to let the
+ * node go.
  *
  * Each also says on which core it came. Whoever waits for none that shares its core spins, even
  * with more ranks than cores: so the last to come on a core goes on at once, and the others of that
@@ -32,6 +35,7 @@ struct barrier_words {
         alignas(256) _Atomic uint64_t arrived; /* barriers that this rank has come to */
         _Atomic int core;                      /* on which it ran then */
     } turns[TURNS];                            /* one after the other */
+    alignas(256) _Atomic uint64_t both[2];     /* `arrived` of each of two ranks; first rank only */
     alignas(256) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
 };
 
@@ -133,19 +137,25 @@ void barrier_close(struct sstar_world *world)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-static bool has_come(const struct barrier *barrier, int i, uint64_t count)
+static _Atomic uint64_t *arrived(const struct barrier *barrier, int i, uint64_t count)
 {
-    return atomic_load_explicit(&barrier->node[i]->turns[count % TURNS].arrived,
-                                memory_order_acquire) >= count;
+    return barrier->node_size == 2 ? &barrier->node[0]->both[i]
+                                   : &barrier->node[i]->turns[count % TURNS].arrived;
 }
 
-static void come(struct barrier *barrier, uint64_t count, bool crowded)
+static bool has_come(const struct barrier *barrier, int i, uint64_t count)
 {
+    return atomic_load_explicit(arrived(barrier, i, count), memory_order_acquire) >= count;
+}
+
+static void come(struct barrier *barrier, int me, uint64_t count, bool crowded)
+{
+    _Atomic uint64_t *word = arrived(barrier, me, count);
+    fetch_to_write(word); /* before anybody looks, which would fetch it to read only */
     if (crowded)
         atomic_store_explicit(&barrier->mine->turns[count % TURNS].core, sched_getcpu(),
                               memory_order_relaxed);
-    atomic_store_explicit(&barrier->mine->turns[count % TURNS].arrived, count,
-                          memory_order_release);
+    atomic_store_explicit(word, count, memory_order_release);
 }
 
 /* None that is missing was last on our core. */
@@ -249,14 +259,16 @@ int sstar_fast_barrier(struct sstar_world *world)
         return err;
     struct barrier *barrier = world->barrier;
     uint64_t count = ++barrier->count;
-    bool first = sstar_local_rank_of(world, world->rank) == 0;
-    come(barrier, count, world_crowded(world));
+    int me = sstar_local_rank_of(world, world->rank);
+    bool first = me == 0;
+    come(barrier, me, count, world_crowded(world));
     if (!first && world->node_count > 1)
         return wait_to_pass(world, barrier);
     for (int i = 0; i < barrier->node_size && !err; i++)
         err = wait_for(world, barrier, i);
     /* The line that we write the time after next others have read last: have it back by then. */
-    fetch_to_write(&barrier->mine->turns[(count + 2) % TURNS]);
+    if (barrier->node_size > 2)
+        fetch_to_write(&barrier->mine->turns[(count + 2) % TURNS]);
     if (!err && world->node_count > 1) {
         err = nodes_meet(world, barrier);
         if (!err)
