@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 static int free_port(void)
 {
@@ -107,6 +110,27 @@ void crew_processes(const struct sstar_config *config, crew_fn fn, void *arg, in
     pid_t pids[CREW_MAX];
     crew_start(config, fn, arg, pids);
     crew_join(pids, config->size, results);
+}
+
+static void expect_none_failed(const struct sstar_config *config, const int *results)
+{
+    for (int r = 0; r < config->size; r++)
+        if (results[r] != 0)
+            fail_msg("rank %d of %d: %d", r, config->size, results[r]);
+}
+
+void crew_threads_pass(const struct sstar_config *config, crew_fn fn, void *arg)
+{
+    int results[CREW_MAX];
+    crew_threads(config, fn, arg, results);
+    expect_none_failed(config, results);
+}
+
+void crew_processes_pass(const struct sstar_config *config, crew_fn fn, void *arg)
+{
+    int results[CREW_MAX];
+    crew_processes(config, fn, arg, results);
+    expect_none_failed(config, results);
 }
 
 int crew_complain(int rank, const char *format, ...)

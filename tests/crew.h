@@ -25,6 +25,10 @@ void crew_start(const struct sstar_config *config, crew_fn fn, void *arg, pid_t 
 void crew_join(const pid_t *pids, int size, int *results);
 void crew_processes(const struct sstar_config *config, crew_fn fn, void *arg, int *results);
 
+/* The same, and the test fails unless every rank's work returned 0. */
+void crew_threads_pass(const struct sstar_config *config, crew_fn fn, void *arg);
+void crew_processes_pass(const struct sstar_config *config, crew_fn fn, void *arg);
+
 /* Print "rank R: text" to stderr and return 1. */
 int crew_complain(int rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A world that works, the map of ranks, the exchange, and its misuse. */
 #include "tests/crew.h"
+#include "tests/loops.h"
 #include "transport/control.h"
 #include "transport/rank_map.h"
 #include "transport/wait.h"
@@ -84,11 +85,8 @@ static void run_sizes(const struct plan *plan, int largest, bool threads)
 {
     for (int size = 1; size <= largest; size++) {
         struct sstar_config config;
-        int results[CREW_MAX];
         crew_config(&config, size);
-        (threads ? crew_threads : crew_processes)(&config, work, (void *)plan, results);
-        for (int r = 0; r < size; r++)
-            assert_int_equal(results[r], 0);
+        (threads ? crew_threads_pass : crew_processes_pass)(&config, work, (void *)plan);
     }
 }
 
@@ -140,13 +138,10 @@ static void test_two_worlds(void **state)
 {
     (void)state;
     struct sstar_config config, other;
-    int results[CREW_MAX];
     crew_config(&config, 3);
     crew_config(&other, 3);
     assert_int_not_equal(config.root_port, other.root_port);
-    crew_threads(&config, two_worlds, &other.root_port, results);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(results[r], 0);
+    crew_threads_pass(&config, two_worlds, &other.root_port);
 }
 
 /* ---- the map -------------------------------------------------------------------------------- */
@@ -277,11 +272,8 @@ static void test_mismatch(void **state)
         for (int operation = OPERATION_ALLGATHER; operation <= OPERATION_ALLTOALL; operation++) {
             struct misuse m = {*(enum loop_choice *)*state, odd, operation};
             struct sstar_config config;
-            int results[CREW_MAX];
             crew_config(&config, 3);
-            crew_threads(&config, call_different_things, &m, results);
-            for (int r = 0; r < 3; r++)
-                assert_int_equal(results[r], 0);
+            crew_threads_pass(&config, call_different_things, &m);
         }
     }
 }
@@ -306,11 +298,8 @@ static void test_mismatch_of_sizes(void **state)
 {
     (void)state;
     struct sstar_config config;
-    int results[CREW_MAX];
     crew_config(&config, 2);
-    crew_threads(&config, call_with_different_sizes, NULL, results);
-    assert_int_equal(results[0], 0);
-    assert_int_equal(results[1], 0);
+    crew_threads_pass(&config, call_with_different_sizes, NULL);
 }
 
 /* Rank 1 has had enough, as a program that failed by itself. */
@@ -337,11 +326,8 @@ static void test_early_leave(void **state)
 {
     (void)state;
     struct sstar_config config;
-    int results[CREW_MAX];
     crew_config(&config, 3);
-    crew_threads(&config, leave_early, NULL, results);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(results[r], 0);
+    crew_threads_pass(&config, leave_early, NULL);
 }
 
 /* Rank 1 never comes to the barrier; it learns of the failure all the same. */
@@ -371,12 +357,9 @@ static void test_absent_rank_is_named(void **state)
 {
     (void)state;
     struct sstar_config config;
-    int results[CREW_MAX];
     crew_config(&config, 3);
     config.timeout_s = 1;
-    crew_threads(&config, stay_away, NULL, results);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(results[r], 0);
+    crew_threads_pass(&config, stay_away, NULL);
 }
 
 static void test_child_cannot_use_it(void **state)
@@ -435,38 +418,21 @@ static void test_watch(void **state)
     sstar_world_close(world);
 }
 
-static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
-
-#define OVER_IO_URING(test)                                                                        \
-    {                                                                                              \
-#test " (automatic)", test, NULL, NULL, &automatic                                         \
-    }
-#define OVER_PPOLL(test)                                                                           \
-    {                                                                                              \
-#test " (ppoll)", test, NULL, NULL, &ppoll_only                                            \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OVER_IO_URING(test_processes), /* first, before there are threads to fork with */
-        OVER_PPOLL(test_processes),
-        OVER_IO_URING(test_child_cannot_use_it),
-        OVER_PPOLL(test_child_cannot_use_it),
-        OVER_IO_URING(test_threads),
-        OVER_PPOLL(test_threads),
-        OVER_IO_URING(test_large),
-        OVER_PPOLL(test_large),
+        OVER_BOTH_LOOPS(test_processes), /* first, before there are threads to fork with */
+        OVER_BOTH_LOOPS(test_child_cannot_use_it),
+        OVER_BOTH_LOOPS(test_threads),
+        OVER_BOTH_LOOPS(test_large),
         cmocka_unit_test(test_two_worlds),
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_host_needs_all_three),
-        OVER_IO_URING(test_mismatch),
-        OVER_PPOLL(test_mismatch),
+        OVER_BOTH_LOOPS(test_mismatch),
         cmocka_unit_test(test_mismatch_of_sizes),
         cmocka_unit_test(test_early_leave),
         cmocka_unit_test(test_absent_rank_is_named),
-        OVER_IO_URING(test_watch),
-        OVER_PPOLL(test_watch),
+        OVER_BOTH_LOOPS(test_watch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* Ranks that die: every other rank gets an error that names the victim, whoever left because of it.
  * Ranks that are merely stopped are not condemned. */
 #include "tests/crew.h"
+#include "tests/loops.h"
 #include "transport/control.h"
 #include "transport/memory.h"
 #include "transport/wait.h"
@@ -230,11 +231,8 @@ static void test_ends_without_closing(void **state)
 {
     (void)state;
     struct sstar_config config;
-    int results[CREW_MAX];
     crew_config(&config, 3);
-    crew_processes(&config, end_without_closing, NULL, results);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(results[r], 0);
+    crew_processes_pass(&config, end_without_closing, NULL);
 }
 
 /* One rank finds the world failed by itself; the others get its sentence. */
@@ -261,31 +259,15 @@ static void test_a_failure_reaches_all(void **state)
 {
     (void)state;
     struct sstar_config config;
-    int results[CREW_MAX];
     crew_config(&config, 4);
-    crew_processes(&config, fail_by_itself, NULL, results);
-    for (int r = 0; r < 4; r++)
-        assert_int_equal(results[r], 0);
+    crew_processes_pass(&config, fail_by_itself, NULL);
 }
-
-static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
-
-#define OVER_IO_URING(test)                                                                        \
-    {                                                                                              \
-#test " (automatic)", test, NULL, NULL, &automatic                                         \
-    }
-#define OVER_PPOLL(test)                                                                           \
-    {                                                                                              \
-#test " (ppoll)", test, NULL, NULL, &ppoll_only                                            \
-    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OVER_IO_URING(test_every_rank),
-        OVER_PPOLL(test_every_rank),
-        OVER_IO_URING(test_late_witness),
-        OVER_PPOLL(test_late_witness),
+        OVER_BOTH_LOOPS(test_every_rank),
+        OVER_BOTH_LOOPS(test_late_witness),
         cmocka_unit_test(test_ends_without_closing),
         cmocka_unit_test(test_a_failure_reaches_all),
         cmocka_unit_test(test_memory_of_the_dead),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The event loop, over io_uring (where the kernel lets us) and over ppoll: the same behaviour. */
+#include "tests/loops.h"
 #include "transport/loop.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -290,43 +291,21 @@ static void test_close(void **state)
     close(p.fds[1]);
 }
 
-static enum loop_choice automatic = LOOP_AUTOMATIC, ppoll_only = LOOP_PPOLL;
-
-#define OVER_IO_URING(test)                                                                        \
-    {                                                                                              \
-#test " (automatic)", test, NULL, NULL, &automatic                                         \
-    }
-#define OVER_PPOLL(test)                                                                           \
-    {                                                                                              \
-#test " (ppoll)", test, NULL, NULL, &ppoll_only                                            \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_refused_in_use), /* before there are threads */
-        OVER_IO_URING(test_backend),
-        OVER_PPOLL(test_backend),
-        OVER_IO_URING(test_nothing_ready),
-        OVER_PPOLL(test_nothing_ready),
-        OVER_IO_URING(test_level_triggered),
-        OVER_PPOLL(test_level_triggered),
-        OVER_IO_URING(test_poll_alone_sees_events),
-        OVER_PPOLL(test_poll_alone_sees_events),
-        OVER_IO_URING(test_unwatch),
-        OVER_PPOLL(test_unwatch),
-        OVER_IO_URING(test_unwatch_from_a_call),
-        OVER_PPOLL(test_unwatch_from_a_call),
-        OVER_IO_URING(test_rewatch),
-        OVER_PPOLL(test_rewatch),
-        OVER_IO_URING(test_end_of_stream),
-        OVER_PPOLL(test_end_of_stream),
-        OVER_IO_URING(test_many),
-        OVER_PPOLL(test_many),
-        OVER_IO_URING(test_another_thread),
-        OVER_PPOLL(test_another_thread),
-        OVER_IO_URING(test_close),
-        OVER_PPOLL(test_close),
+        OVER_BOTH_LOOPS(test_backend),
+        OVER_BOTH_LOOPS(test_nothing_ready),
+        OVER_BOTH_LOOPS(test_level_triggered),
+        OVER_BOTH_LOOPS(test_poll_alone_sees_events),
+        OVER_BOTH_LOOPS(test_unwatch),
+        OVER_BOTH_LOOPS(test_unwatch_from_a_call),
+        OVER_BOTH_LOOPS(test_rewatch),
+        OVER_BOTH_LOOPS(test_end_of_stream),
+        OVER_BOTH_LOOPS(test_many),
+        OVER_BOTH_LOOPS(test_another_thread),
+        OVER_BOTH_LOOPS(test_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
