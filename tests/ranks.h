@@ -20,6 +20,7 @@ struct ranks {
     int ranks_per_node; /* 0: all on one node */
     bool processes;     /* else threads */
     bool port_per_rank;
+    bool helped; /* the body has plans moved on by a thread that is not its own */
     int queue_pairs;
     const char *ib_dev; /* NULL: softnic */
     const char *faults; /* NULL, or a plan */

@@ -158,7 +158,7 @@ static int only_looks(struct sstar_world *world, void *argument)
 static void moved_on_by_the_thread(void **state)
 {
     (void)state;
-    struct ranks ranks = {.size = SIZE, .ranks_per_node = 2, .body = only_looks};
+    struct ranks ranks = {.size = SIZE, .ranks_per_node = 2, .helped = true, .body = only_looks};
     ranks_expect_both(ranks);
     ranks.wire = ranks_shaped;
     ranks_expect(&ranks);
@@ -198,7 +198,7 @@ static int side_by_side(struct sstar_world *world, void *argument)
 static void beside_others(void **state)
 {
     (void)state;
-    struct ranks ranks = {.size = SIZE, .ranks_per_node = 2, .body = side_by_side};
+    struct ranks ranks = {.size = SIZE, .ranks_per_node = 2, .helped = true, .body = side_by_side};
     ranks_expect_both(ranks);
 }
 
