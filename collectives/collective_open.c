@@ -128,6 +128,7 @@ static int settle(struct sstar_collective *plan, const struct sstar_collective_a
     plan->slot_bytes = plan->slice_given ? attr->slice_bytes / 8 * 8 : PLAN_SLOT_BYTES;
     plan->shaped = wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
     plan->kernels = reduce_best();
+    plan->copy = copy_best(world);
     plan->wire_type = attr->wire_type;
     for (int k = 0; plan->wire_type != SSTAR_FLOAT32 && k < 2; k++) {
         plan->wide[k] = malloc(plan->slot_bytes);

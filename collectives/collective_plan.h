@@ -6,6 +6,7 @@
 
 #include "collectives/node_reduce.h"
 #include "collectives/simulate.h"
+#include "transport/copy.h"
 #include "transport/link.h"
 #include "transport/wait.h"
 
@@ -75,6 +76,7 @@ struct sstar_collective {
                       that are nearer to each other say nothing */
     struct plan_choice choices[PLAN_SIZE_CLASSES];
     const struct reduce_set *kernels;
+    copy_function *copy;
     void *work;
     size_t work_bytes;
     struct schedule schedule;

@@ -207,9 +207,10 @@ static int have_slots(struct sstar_collective *plan, const struct step *step, vo
 }
 
 /* The bytes are touched once where that is possible: the sum is made where it is to be. */
-static void compute(const struct plan_run *run, const struct plan_lane *lane,
+static void compute(const struct sstar_collective *plan, const struct plan_lane *lane,
                     const struct step *step, void **slots)
 {
+    const struct plan_run *run = &plan->run;
     size_t bytes = step->count * run->job.element_bytes;
     size_t at = step->offset * run->job.element_bytes;
     const char *operand = (step->what & STEP_PARTIAL ? run->work : run->input) + at;
@@ -228,10 +229,10 @@ static void compute(const struct plan_run *run, const struct plan_lane *lane,
         value = sum;
     }
     if (stored && value != stored)
-        memmove(stored, value, bytes);
+        plan->copy(stored, value, bytes);
     for (int k = 0; k < 2 && step->to[k] >= 0; k++)
         if (slots[k] != value)
-            memcpy(slots[k], value, bytes);
+            plan->copy(slots[k], value, bytes);
 }
 
 static void note_sent(struct sstar_collective *plan, struct sstar_link *link, uint64_t ticket)
@@ -275,7 +276,7 @@ static int wire_step(struct sstar_collective *plan, struct plan_lane *lane, cons
     if (step->count && plan->run.shorten)
         execute_compute_short(plan, lane, step, slots);
     else if (step->count)
-        compute(&plan->run, lane, step, slots);
+        compute(plan, lane, step, slots);
     /* The slots of what arrived go back first, so that their credit can travel with what we send.
      */
     for (int k = 0; k < 2 && step->from[k] >= 0; k++) {

@@ -54,7 +54,7 @@ static const void *widened(const struct sstar_collective *plan, const struct pla
 static const void *rounded(const struct sstar_collective *plan, const void *operand, size_t count)
 {
     const struct reduce_short *shorten = plan->run.shorten;
-    memcpy(plan->wide[1], operand, count * sizeof(float));
+    plan->copy(plan->wide[1], operand, count * sizeof(float));
     shorten->round(plan->wide[1], count);
     return plan->wide[1];
 }
@@ -83,12 +83,12 @@ void execute_compute_short(struct sstar_collective *plan, const struct plan_lane
         value = sum;
     }
     if (stored && value != stored)
-        memmove(stored, value, bytes);
+        plan->copy(stored, value, bytes);
     for (int k = 0; k < 2 && step->to[k] >= 0; k++)
         if (crosses(plan, step->to[k]))
             run->shorten->narrow(slots[k], value, n);
         else
-            memcpy(slots[k], value, bytes);
+            plan->copy(slots[k], value, bytes);
 }
 
 void execute_round(struct sstar_collective *plan)

@@ -9,6 +9,7 @@
  * addresses are published anew only after a meeting to which the others came having read them.
  */
 #include "collectives/node_inside.h"
+#include "transport/copy.h"
 #include "transport/memory.h"
 #include "transport/wait.h"
 #include "transport/world.h"
@@ -27,7 +28,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .small_bytes = NODE_SMALL_BYTES,
                                .all_bytes = NODE_ALL_BYTES,
                                .groups = size,
-                               .copy = memcpy,
+                               .copy = copy_best(world),
                                .members = map->members + map->first[mine]};
     node->areas = calloc((size_t)size * 3, sizeof *node->areas);
     node->block = aligned_alloc(64, (size_t)2 * NODE_BLOCK_BYTES);
