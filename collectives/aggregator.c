@@ -194,22 +194,43 @@ static void put_back(struct sstar_aggregator *a, const struct sstar_item *item)
                                    .source = item->source};
 }
 
-/* Is all sent, and all pulled that was to come? Looks for the ends of the streams behind the last
- * item, so that a caller that expects nothing need not pull; an item that it finds it keeps. 1, 0
- * or -errno. */
+/* Send the rest and the ends of our streams. Is all sent, and all pulled that was to come? 1, 0 or
+ * -errno. */
 static int is_finished(struct sstar_aggregator *a)
 {
-    struct sstar_item item;
     local_finish(a);
     int left = a->nodes > 1 ? a->strategy->finish(a) : 0;
-    if (left < 0 || !window_is_empty(a))
-        return left < 0 ? left : 0;
-    int got = next_item(a, &item);
-    if (got < 0)
-        return got;
-    if (got)
+    if (left < 0)
+        return left;
+    return !left && window_is_empty(a) && local_drained(a);
+}
+
+/* The end of a stream stands behind its last item, and only who pulls comes to it: for a caller
+ * that expects nothing, and does not pull. An item that is found so is kept. 0 or -errno. */
+static int look_for_ends(struct sstar_aggregator *a)
+{
+    struct sstar_item item;
+    int got = window_is_empty(a) ? next_item(a, &item) : 0;
+    if (got > 0)
         put_back(a, &item);
-    return !got && !left && local_drained(a);
+    return got < 0 ? got : 0;
+}
+
+/* This rank is done. The ends leave before the look, so that an answer that is there already is
+ * seen by it, and where something has moved the caller is sent to pull first. As advance_step. */
+static int finish_step(struct sstar_aggregator *a)
+{
+    int finished = is_finished(a), moved;
+    if (!finished && (moved = look(a)) != 0) {
+        a->moved += moved > 0 ? (uint32_t)moved : 0;
+        return moved < 0 ? moved : 1;
+    }
+    if (!finished && !a->moved) {
+        int err = look_for_ends(a);
+        finished = err ? err : is_finished(a);
+    }
+    a->finished = finished > 0;
+    return finished < 0 ? finished : !finished;
 }
 
 /* A rank that has not said that it is done, -1 if all have. */
@@ -258,19 +279,12 @@ int advance_step(struct sstar_aggregator *a, bool done)
         a->done = true;
         a->front.ranks = 0; /* what comes now is refused */
     }
+    a->calls = 0;
+    if (a->done)
+        return finish_step(a);
     int moved = look(a);
-    if (moved < 0)
-        return moved;
-    if (a->done) {
-        int finished = is_finished(a);
-        if (finished < 0)
-            return finished;
-        a->finished = finished;
-        if (finished)
-            return 0;
-    }
-    a->moved += (uint32_t)moved;
-    return 1;
+    a->moved += moved > 0 ? (uint32_t)moved : 0;
+    return moved < 0 ? moved : 1;
 }
 
 static bool is_sending(struct sstar_aggregator *a)

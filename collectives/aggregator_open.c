@@ -122,6 +122,7 @@ static int choose_flush(struct sstar_aggregator *a, const struct sstar_aggregato
     const struct sstar_wire *wire = &a->world->config.wire;
     a->cost = (struct sstar_cost){
         .alpha_us = wire->alpha_us, .gap_us = wire->gap_us, .beta_gbps = wire->beta_gbps};
+    a->sees_off = wire->alpha_us > 0 || wire->gap_us > 0 || wire->beta_gbps > 0;
     if (attr->flush_bytes == 0 || a->flush->needs_clock) {
         int err = wire_cost(a->world, &a->cost);
         if (err)

@@ -111,7 +111,7 @@ int peers_missing(const struct peers *peers)
 bool peers_sending(const struct peers *peers)
 {
     for (int i = 0; i < peers->n; i++)
-        if (!sstar_link_done(peers->peer[i].link, peers->peer[i].ticket))
+        if (peers->peer[i].ticket && !sstar_link_done(peers->peer[i].link, peers->peer[i].ticket))
             return true;
     return false;
 }

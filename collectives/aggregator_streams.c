@@ -74,8 +74,10 @@ static int buffer_reserve(struct streams *s, int i, uint8_t **payload)
 static int buffer_commit(struct streams *s, int i, uint32_t bytes)
 {
     struct peer *p = &s->peers->peer[i];
-    return s->pool ? pool_commit(s->pool, i, bytes)
-                   : link_commit_ticket(p->link, bytes, 0, &p->ticket);
+    if (s->pool)
+        return pool_commit(s->pool, i, bytes);
+    return s->a->sees_off ? link_commit_ticket(p->link, bytes, 0, &p->ticket)
+                          : link_commit(p->link, bytes, 0);
 }
 
 static int buffer_receive(struct streams *s, int i, struct message *m)

@@ -97,6 +97,8 @@ struct sstar_aggregator {
     uint64_t *refused_since_ns; /* [size], by link; 0: the last push found room */
     uint32_t refusing;          /* links whose last push did not */
     bool opened;
+    bool sees_off;        /* the wire is one that we shaped and moves only while we post or poll: we
+                             stay until what we sent has left */
     bool done, finished;  /* the caller said so; advance returned 0 */
     bool remote_first;    /* whose turn it is in pull */
     uint32_t turn;        /* items pulled in this turn */
@@ -296,7 +298,7 @@ struct peer {
     uint64_t received; /* messages handed out */
     uint64_t expected; /* 1 + messages that the peer sent, once it has said so */
     uint32_t taken;    /* wire messages received and not yet released */
-    uint64_t ticket;   /* of the last wire message */
+    uint64_t ticket;   /* of the last wire message; 0: it need not be waited for */
     bool last_sent;    /* the end of our stream has been sent */
     uint64_t opened_ns;
     uint32_t count; /* of `none`: messages that are built and not rung */

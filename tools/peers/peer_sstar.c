@@ -87,13 +87,12 @@ void peer_alltoall(const void *send, void *recv, size_t bytes)
         int to = (peer_rank() + i) % peer_size();
         must(sstar_push(aggregator, to, (const char *)send + (size_t)to * bytes, (uint32_t)bytes));
     }
-    do {
+    while ((left = sstar_advance(aggregator, true)) > 0) {
         while ((got = sstar_pull(aggregator, &item)) > 0)
             memcpy((char *)recv + (size_t)item.source * bytes, item.data, bytes);
         must(got);
-        left = sstar_advance(aggregator, true);
-        must(left);
-    } while (left);
+    }
+    must(left);
 }
 
 void peer_alltoall_prepare(size_t bytes)
