@@ -189,6 +189,11 @@ int plan_choose(struct sstar_collective *plan)
     struct sstar_world *world = plan->world;
     int n = 0;
     uint32_t first = 0;
+    if (plan->freezes_cores) {
+        int told = tell(plan, world->rank ? 0 : tuning_write_cores(plan));
+        if (told)
+            return told;
+    }
     for (uint32_t i = SSTAR_ALGORITHMS - 1; i > 0; i--)
         if (plan->candidates[i]) {
             first = i;

@@ -17,6 +17,8 @@ struct hello {
     int32_t root;
     uint32_t cores;   /* that we may run on, */
     uint32_t crowded; /* fewer than there are ranks here */
+    uint32_t frozen;  /* cores, as the tuning file of rank 0 has them; 0: it does not say */
+    uint32_t freezes; /* it is to say so from now on */
     int32_t status;
 };
 
@@ -160,6 +162,10 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                        int status)
 {
     struct sstar_world *world = plan->world;
+    if (!status && world->rank == 0) {
+        int read = tuning_read_cores(plan);
+        status = read < 0 ? read : 0;
+    }
     struct hello mine = {.area = (uintptr_t)plan->node.area,
                          .operation = attr->operation,
                          .algorithm = attr->algorithm,
@@ -169,6 +175,8 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                          .root = attr->root,
                          .cores = (uint32_t)world->cores,
                          .crowded = world_crowded(world),
+                         .frozen = (uint32_t)plan->cores,
+                         .freezes = world->rank == 0 && *world->config.tuning && !plan->cores,
                          .status = status};
     size_t size = (size_t)world->size;
     struct hello *all = calloc(size, sizeof *all + sizeof(uint64_t));
@@ -191,8 +199,11 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
                              "collectives: ranks %d and %d ask for different plans", world->rank,
                              rank);
     }
+    plan->cores = all->frozen ? (int)all->frozen : crowded ? (int)cores : 1;
+    plan->freezes_cores = all->freezes;
+    node_part_group(&plan->node, plan->cores);
     if (crowded)
-        node_part_crowd(&plan->node, (int)cores);
+        node_part_crowd(&plan->node);
     if (!err && !status)
         err = node_part_meet(&plan->node, areas);
     free(all);

@@ -65,6 +65,8 @@ struct sstar_collective {
     int n_channels;
     struct sstar_links *channels[SCHEDULE_CHANNELS];
     struct node_part node;
+    int cores;          /* as on which the ranks of a node group; 1: they do not */
+    bool freezes_cores; /* rank 0 has a tuning file, where that is not said yet */
     uint32_t queue_pairs, slot_bytes, rings; /* rings: channels of the ring */
     enum sstar_type wire_type;               /* FLOAT32: as it is */
     char *wide[2];                           /* a message each, widened; NULL if none is */
@@ -181,6 +183,8 @@ int plan_price_point(const struct sstar_collective *plan, enum sstar_algorithm a
 
 /* Choices from SSTAR_TUNING: 1 if it has them, 0 if not or there is no such file. */
 int tuning_read(struct sstar_collective *plan);
+int tuning_read_cores(struct sstar_collective *plan);
+int tuning_write_cores(const struct sstar_collective *plan);
 int tuning_write(const struct sstar_collective *plan);
 
 #endif

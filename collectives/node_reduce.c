@@ -60,12 +60,16 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
     return 0;
 }
 
-void node_part_crowd(struct node_part *node, int cores)
+void node_part_group(struct node_part *node, int cores)
+{
+    if (cores > 1 && cores < node->size && (cores == 2 || node->size % cores == 0))
+        node->groups = cores;
+}
+
+void node_part_crowd(struct node_part *node)
 {
     node->small_bytes = NODE_SLOT_BYTES;
     node->all_bytes = NODE_ALL_CROWDED_BYTES;
-    if (cores > 1 && cores < node->size && (cores == 2 || node->size % cores == 0))
-        node->groups = cores;
 }
 
 void node_part_close(struct node_part *node)

@@ -108,8 +108,10 @@ struct node_part {
  * the world. */
 int node_part_open(struct node_part *node, struct sstar_world *world, const struct node_map *map);
 int node_part_meet(struct node_part *node, const uint64_t *addresses);
-/* Some rank of the world shares its core; hosts have at least so many cores. */
-void node_part_crowd(struct node_part *node, int cores);
+/* Sum within a core first, as on so many cores. */
+void node_part_group(struct node_part *node, int cores);
+/* Some rank of the world shares its core. */
+void node_part_crowd(struct node_part *node);
 void node_part_close(struct node_part *node);
 
 /* Begin an act; then 1: done, 0: it waits for others (node_awaited), or a negative errno. The job

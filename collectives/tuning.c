@@ -7,8 +7,13 @@
  * (OPERATION+TYPE where float32 crosses nodes as a shorter type)
  *
  * says that vectors of at least BYTES, in a world of so many ranks on so many nodes, go by
- * ALGORITHM in slices of at most SLICE bytes. # begins a comment. Rank 0 reads it; what is not
- * there is measured and added.
+ * ALGORITHM in slices of at most SLICE bytes; and
+ *
+ *     cores RANKS NODES CORES
+ *
+ * that in such a world the ranks of a node sum in groups as on so many cores, 1 for without groups:
+ * the order of a sum depends on it. # begins a comment. Rank 0 reads it; what is not there is
+ * measured and added.
  */
 #include "collectives/collective_plan.h"
 #include "transport/world.h"
@@ -35,13 +40,38 @@ static enum sstar_algorithm algorithm_named(const char *name)
 }
 
 /* 1: the line is about this plan, and was taken. */
-static int take_line(struct sstar_collective *plan, const char *path, int number, const char *line)
+typedef int take_fn(struct sstar_collective *plan, const char *path, int number, const char *line);
+
+static bool is_about_cores(const char *line)
+{
+    char word[NAME_SIZE];
+    return sscanf(line, "%31s", word) == 1 && strcmp(word, "cores") == 0;
+}
+
+static int take_cores(struct sstar_collective *plan, const char *path, int number, const char *line)
+{
+    int ranks, nodes, cores;
+    if (!is_about_cores(line))
+        return 0;
+    if (sscanf(line, " cores %d %d %d", &ranks, &nodes, &cores) != 3 || cores < 1)
+        return report_set(&plan->world->report, -EINVAL,
+                          "SSTAR_TUNING: line %d of %s is not cores RANKS NODES CORES", number,
+                          path);
+    if (ranks != plan->map.size || nodes != plan->map.nodes)
+        return 0;
+    plan->cores = cores;
+    return 1;
+}
+
+static int take_choice(struct sstar_collective *plan, const char *path, int number,
+                       const char *line)
 {
     char operation[NAME_SIZE], algorithm[24], ours[NAME_SIZE];
     int ranks, nodes;
     unsigned long long bytes;
     unsigned slice;
-    if (line[strspn(line, " \t\r\n")] == '\0' || line[strspn(line, " \t")] == '#')
+    if (line[strspn(line, " \t\r\n")] == '\0' || line[strspn(line, " \t")] == '#' ||
+        is_about_cores(line))
         return 0;
     int n = sscanf(line, "%31s %d %d %llu %23s %u", operation, &ranks, &nodes, &bytes, algorithm,
                    &slice);
@@ -64,7 +94,7 @@ static int take_line(struct sstar_collective *plan, const char *path, int number
     return 1;
 }
 
-int tuning_read(struct sstar_collective *plan)
+static int each_line(struct sstar_collective *plan, take_fn *take)
 {
     const char *path = plan->world->config.tuning;
     if (!*path)
@@ -78,11 +108,39 @@ int tuning_read(struct sstar_collective *plan)
     char line[256];
     int found = 0, taken = 0;
     for (int number = 1; taken >= 0 && fgets(line, sizeof line, file); number++) {
-        taken = take_line(plan, path, number, line);
+        taken = take(plan, path, number, line);
         found |= taken > 0;
     }
     fclose(file);
     return taken < 0 ? taken : found;
+}
+
+int tuning_read(struct sstar_collective *plan)
+{
+    return each_line(plan, take_choice);
+}
+
+int tuning_read_cores(struct sstar_collective *plan)
+{
+    return each_line(plan, take_cores);
+}
+
+static int end_writing(const struct sstar_collective *plan, FILE *file, bool failed)
+{
+    if (file && fclose(file) != 0)
+        failed = true;
+    return failed ? report_set(&plan->world->report, errno ? -errno : -EIO,
+                               "SSTAR_TUNING: cannot write %s: %s", plan->world->config.tuning,
+                               strerror(errno))
+                  : 0;
+}
+
+int tuning_write_cores(const struct sstar_collective *plan)
+{
+    FILE *file = fopen(plan->world->config.tuning, "ae");
+    bool failed = !file || fprintf(file, "cores %d %d %d\n", plan->map.size, plan->map.nodes,
+                                   plan->cores) < 0;
+    return end_writing(plan, file, failed);
 }
 
 int tuning_write(const struct sstar_collective *plan)
@@ -104,9 +162,5 @@ int tuning_write(const struct sstar_collective *plan)
                     sstar_algorithm_name((enum sstar_algorithm)it.algorithm), it.slice_bytes) < 0;
         last = it;
     }
-    if (file && fclose(file) != 0)
-        failed = true;
-    return failed ? report_set(&plan->world->report, errno ? -errno : -EIO,
-                               "SSTAR_TUNING: cannot write %s: %s", path, strerror(errno))
-                  : 0;
+    return end_writing(plan, file, failed);
 }

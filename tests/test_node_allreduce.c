@@ -9,12 +9,14 @@
 #include "collectives/element.h"
 #include "tests/ranks.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -226,11 +228,74 @@ static void keep_to_two_cores(void)
     sched_setaffinity(0, sizeof two, &two);
 }
 
+/* What 1e8, 1, -1e8, 1 sum to: 1 in the order of ranks, 2 where ranks 0 and 2 do it first. */
+static int sums_to(struct sstar_world *world, const char *path, const char *line, float wanted)
+{
+    static const float inputs[] = {1e8f, 1, -1e8f, 1};
+    enum { COUNT = 5000 };
+    float send[COUNT], recv[COUNT];
+    struct sstar_collective *plan;
+    if (sstar_rank(world) == 0 && line) {
+        FILE *file = fopen(path, "we");
+        fputs(line, file);
+        fclose(file);
+    }
+    snprintf(world->config.tuning, sizeof world->config.tuning, "%s", path);
+    int err = sstar_barrier(world), bad = 0;
+    if (!err)
+        err = sstar_collective_open(world, NULL, &plan);
+    if (err)
+        return err;
+    for (size_t count = 1; count <= COUNT && !err; count *= COUNT / 5) {
+        for (size_t i = 0; i < count; i++)
+            send[i] = inputs[sstar_rank(world)];
+        err = sstar_collective_run(plan, send, recv, count, SSTAR_FLOAT32, SSTAR_SUM);
+        for (size_t i = 0; i < count; i++)
+            bad += recv[i] != wanted;
+    }
+    sstar_collective_close(plan);
+    return err ? err : bad;
+}
+
+/* The tuning file says on how many cores it is; what it does not say is written there. */
+static int order_is_frozen(struct sstar_world *world, void *argument)
+{
+    char *path = argument, line[64] = "";
+    struct sstar_collective *plan;
+    int cores = 0;
+    CHECK(sums_to(world, path, NULL, 2) == 0); /* the two cores that we keep to */
+    FILE *file = fopen(path, "re");
+    CHECK(file && fgets(line, sizeof line, file));
+    fclose(file);
+    CHECK(sscanf(line, "cores 4 1 %d", &cores) == 1 && cores == 2);
+    CHECK(sstar_barrier(world) == 0);
+    CHECK(sums_to(world, path, "cores 4 1 1\n", 1) == 0);
+    CHECK(sums_to(world, path, "# none\ncores 4 2 1\ncores 4 1 2\n", 2) == 0);
+    CHECK(sums_to(world, path, "cores 4 1 0\n", 2) == -EINVAL);
+    CHECK(strstr(sstar_last_error(world),
+                 sstar_rank(world) ? "rank 0 could not open" : "line 1 of "));
+    CHECK(sstar_collective_open(world, NULL, &plan) == -EINVAL);
+    return 0;
+}
+
+static void order_of_a_tuning_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/sstar-tuning-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    int bad = ranks_run(&(struct ranks){.size = 4, .body = order_is_frozen, .arg = path});
+    unlink(path);
+    assert_int_equal(bad, 0);
+}
+
 int main(void)
 {
     keep_to_two_cores();
     printf("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_one_node),
-                                       cmocka_unit_test(ways_of_other_machines)};
+                                       cmocka_unit_test(ways_of_other_machines),
+                                       cmocka_unit_test(order_of_a_tuning_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
