@@ -354,6 +354,7 @@ static int open_aggregator(struct sstar_world *world, const struct sstar_aggrega
         return -ENOMEM;
     a->world = world;
     a->waiter = wait_begin(world, "all-to-all messages", -1, 0);
+    world->report = (struct report){""};
     int err = shape_of_world(a, attr);
     if (inside)
         a->nodes = 1; /* as far as it goes */
@@ -370,6 +371,8 @@ static int open_aggregator(struct sstar_world *world, const struct sstar_aggrega
     *aggregator = a;
     return 0;
 close:
+    if (!world->report.text[0]) /* tables of our own: no other rank knows, and all wait for us */
+        world_fail(world, err, "rank %d: aggregator: out of memory", sstar_rank(world));
     sstar_aggregator_close(a);
     return err;
 }

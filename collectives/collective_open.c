@@ -240,7 +240,7 @@ static int mark_peers(struct sstar_collective *plan, enum sstar_algorithm algori
                                    .channels = plan->rings};
     int err = schedule_make(&plan->schedule, &shape, world->rank);
     if (err)
-        return report_set(&world->report, err, "collectives: out of memory");
+        return world_fail(world, err, "collectives: rank %d is out of memory", world->rank);
     for (size_t i = 0; i < plan->schedule.n_steps; i++) {
         const struct step *step = &plan->schedule.steps[i];
         bool *of_channel = peers + (size_t)step->channel * (size_t)world->size;

@@ -60,20 +60,22 @@ static int words_share(struct sstar_world *world, struct barrier *barrier)
     int my_node = sstar_node_of(world, world->rank);
     uint64_t *all = calloc((size_t)world->size, sizeof *all);
     void *memory = NULL;
-    int err = all ? sstar_alloc(world, sizeof *barrier->mine, &memory) : -ENOMEM;
+    int err = all ? sstar_alloc(world, sizeof *barrier->mine, &memory)
+                  : report_set(&world->report, -ENOMEM, "barrier: out of memory");
     barrier->mine = memory;
-    uint64_t address = (uintptr_t)memory; /* 0: this rank has failed */
-    int met = all ? sstar_allgather(world, &address, sizeof address, all) : err;
-    for (int i = 0; i < barrier->node_size && !err && !met; i++) {
+    uint64_t address = (uintptr_t)memory;
+    /* The others wait, and those of other nodes do not even look at our words. */
+    err = err ? world_fail_as_reported(world, err)
+              : sstar_allgather(world, &address, sizeof address, all);
+    for (int i = 0; i < barrier->node_size && !err; i++) {
         int rank = sstar_rank_at(world, my_node, i);
-        barrier->node[i] =
-            all[rank] ? memory_peer(world, rank, all[rank], sizeof *barrier->mine) : NULL;
+        barrier->node[i] = memory_peer(world, rank, all[rank], sizeof *barrier->mine);
         if (!barrier->node[i])
             err = world_fail(world, -EFAULT, "barrier: rank %d has no memory that rank %d can map",
                              rank, world->rank);
     }
     free(all);
-    return err ? err : met;
+    return err;
 }
 
 static void peer_add(int *peers, int *n, int peer)
@@ -106,7 +108,7 @@ static int barrier_open(struct sstar_world *world)
     if (!barrier || !node) {
         free(barrier);
         free(node);
-        return report_set(&world->report, -ENOMEM, "out of memory");
+        return world_fail(world, -ENOMEM, "barrier: rank %d is out of memory", world->rank);
     }
     barrier->node = node;
     barrier->node_size = node_size;

@@ -266,30 +266,39 @@ static int local_connect(struct sstar_link *link, const struct link_introduction
     return 0;
 }
 
+/* All have told what they have. Whoever fails from here on is waited for. */
+static int peers_connect(struct sstar_links *links, const struct link_introduction *theirs)
+{
+    int err = 0;
+    for (int rank = 0; rank < links->world->size && !err; rank++)
+        if (rank != links->world->rank)
+            err = introduction_check(links, rank, &theirs[rank]);
+    for (int i = 0; i < links->n_links && !err; i++)
+        if (links->all[i].local)
+            err = local_connect(&links->all[i], &theirs[links->all[i].peer]);
+    if (!err && links->cq)
+        err = rc_connect(links, theirs);
+    if (!err && links->cq)
+        err = link_carrier_open(links);
+    return err ? world_fail_as_reported(links->world, err) : 0;
+}
+
 static int links_connect(struct sstar_links *links, int status)
 {
     struct sstar_world *world = links->world;
     size_t size = (size_t)world->size;
     struct link_introduction *mine = calloc(size, sizeof *mine),
                              *theirs = calloc(size, sizeof *theirs);
-    int err = mine && theirs ? 0 : -ENOMEM;
-    if (!err) {
+    int err = 0;
+    if (mine && theirs) {
         introduce(links, status, mine);
         err = sstar_alltoall_blocks(world, mine, sizeof *mine, theirs);
+    } else {
+        err = world_fail(world, -ENOMEM, "links: rank %d has no memory to meet %zu ranks",
+                         world->rank, size);
     }
-    for (int rank = 0; rank < world->size && !err && !status; rank++)
-        if (rank != world->rank)
-            err = introduction_check(links, rank, &theirs[rank]);
-    for (int i = 0; i < links->n_links && !err && !status; i++) {
-        struct sstar_link *link = &links->all[i];
-        const struct link_introduction *it = &theirs[link->peer];
-        if (link->local)
-            err = local_connect(link, it);
-    }
-    if (!err && !status && links->cq)
-        err = rc_connect(links, theirs);
-    if (!err && !status && links->cq)
-        err = link_carrier_open(links);
+    if (!err && !status)
+        err = peers_connect(links, theirs);
     free(mine);
     free(theirs);
     if (status)

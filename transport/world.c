@@ -32,6 +32,12 @@ int world_fail(struct sstar_world *world, int code, const char *format, ...)
     return code;
 }
 
+int world_fail_as_reported(struct sstar_world *world, int code)
+{
+    const struct report why = world->report;
+    return world_fail(world, code, "%s", why.text[0] ? why.text : strerror(-code));
+}
+
 /* The CPU time that our cgroup may use, in whole cores; 0: no limit is known. */
 static int quota_cores(void)
 {
@@ -171,10 +177,7 @@ int world_open_over(struct sstar_world **world, const struct sstar_config *confi
     return 0;
 close_control:
     /* The others must not wait for a rank that could not open. */
-    if (!w->failed) {
-        struct report why = w->report;
-        world_fail(w, err, "%s", why.text[0] ? why.text : strerror(-err));
-    }
+    world_fail_as_reported(w, err);
     control_close(w);
 free_world:
     snprintf(error, error_size, "%s", w->report.text);

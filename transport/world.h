@@ -57,6 +57,9 @@ struct sstar_world {
 /* Mark the world as failed (the first failure stays) and keep the sentence. Returns the code. */
 int world_fail(struct sstar_world *world, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same with the sentence that report_set has left: for who fails alone in a collective call,
+ * where the others would otherwise wait. */
+int world_fail_as_reported(struct sstar_world *world, int code);
 
 /* More threads that wait than cores: waiting yields at once. */
 static inline bool world_crowded(const struct sstar_world *world)
