@@ -10,6 +10,7 @@ enum {
     BYTES_PER_YIELD = 24 << 10, /* pushed and pulled */
     CALLS_PER_LANE = 8,
     LOOKS_PER_WAIT = 64,
+    LOOKS_FOR_ARRIVAL = 16,
     TURN_ITEMS = 64, /* from inside the node, before other nodes have their turn, and back */
 };
 
@@ -254,10 +255,27 @@ static void give_way(const struct sstar_world *world, uint32_t moved, uint64_t *
     sched_yield();
 }
 
+/* Where a rank has a core to itself and arrivals show as completions, the next one is seen soonest
+ * by looking for that alone. Number of things moved, or -errno. */
+static int look_for_arrival(struct sstar_aggregator *a)
+{
+    int moved = 0;
+    if (a->nodes == 1 || !a->arrives_by_completion || world_crowded(a->world))
+        return 0;
+    for (int i = 0; i < LOOKS_FOR_ARRIVAL && !moved; i++)
+        moved = a->strategy->progress(a);
+    return moved;
+}
+
 /* Nothing moves. While something of ours is on its way we look often and do not sleep, because
  * there are devices that move on only when polled. */
 static int wait(struct sstar_aggregator *a, bool sending)
 {
+    int moved = look_for_arrival(a);
+    if (moved) {
+        a->moved += moved > 0 ? (uint32_t)moved : 0;
+        return moved < 0 ? moved : 1;
+    }
     if (++a->idle % LOOKS_PER_WAIT && sending) {
         sched_yield();
         return 1;

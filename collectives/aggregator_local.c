@@ -100,6 +100,8 @@ static void give_back(struct ring_reader *r)
 int local_pull(struct sstar_aggregator *a, struct sstar_item *item)
 {
     struct local *local = a->local;
+    if (local->drained == a->local_size)
+        return 0;
     for (int looked = 0; looked < a->local_size; looked++) {
         struct ring_reader *r = &local->from[local->turn];
         give_back(r);

@@ -365,6 +365,7 @@ static int open_aggregator(struct sstar_world *world, const struct sstar_aggrega
         goto close;
     if (a->nodes > 1 && (err = a->strategy->open(a)))
         goto close;
+    a->arrives_by_completion = links_arrive_by_completion(world);
     if ((err = sstar_barrier(world)))
         goto close;
     a->opened = true;

@@ -169,7 +169,8 @@ static int send_buffer(struct streams *s, int i, uint8_t flags)
     struct stream *t = &s->stream[i];
     struct peer *p = &s->peers->peer[i];
     uint32_t fill = fill_of(t), bytes = (fill + 7u) & ~7u, count = lane_settle(&t->lane);
-    memset(t->buffer + fill, 0, bytes - fill);
+    if (bytes != fill)
+        memset(t->buffer + fill, 0, bytes - fill);
     flags |= t->urgent ? BUFFER_URGENT : 0;
     *(struct buffer_header *)t->buffer = (struct buffer_header){.magic = WIRE_MAGIC,
                                                                 .version = WIRE_VERSION,
@@ -290,7 +291,9 @@ int streams_end(struct streams *s)
             return err;
         waiting = waiting || err;
     }
-    return waiting || !peers_sent(s->peers) || (s->pool && pool_sending(s->pool));
+    if (waiting || (!s->pool && !s->a->sees_off)) /* then there are no tickets */
+        return waiting;
+    return peers_sending(s->peers) || (s->pool && pool_sending(s->pool));
 }
 
 /* ---- receiving ----------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ struct sstar_aggregator {
     uint64_t *refused_since_ns; /* [size], by link; 0: the last push found room */
     uint32_t refusing;          /* links whose last push did not */
     bool opened;
+    bool arrives_by_completion; /* what comes from other nodes */
     bool sees_off;        /* the wire is one that we shaped and moves only while we post or poll: we
                              stay until what we sent has left */
     bool done, finished;  /* the caller said so; advance returned 0 */

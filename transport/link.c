@@ -94,6 +94,11 @@ bool link_idle(const struct sstar_link *link)
     return consumed && link->tickets_done == link->tickets;
 }
 
+bool links_arrive_by_completion(const struct sstar_world *world)
+{
+    return world->device && world->device->arrival == ARRIVAL_BY_COMPLETION;
+}
+
 const void *link_slots_base(const struct sstar_link *link, size_t *bytes)
 {
     *bytes = link->slots * link->stride;

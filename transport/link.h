@@ -59,6 +59,10 @@ bool link_is_local(const struct sstar_link *link);
 /* True when everything sent is complete on our side and consumed by the peer. */
 bool link_idle(const struct sstar_link *link);
 
+/* Whether what comes through this world's NIC shows as completions, which sstar_links_progress
+ * counts. False before the first link through it. */
+bool links_arrive_by_completion(const struct sstar_world *world);
+
 /* Bytes that a message adds on the wire (the trailer). */
 enum { LINK_TRAILER_BYTES = 16 };
 

@@ -78,21 +78,27 @@ void peer_allreduce(const void *send, void *recv, size_t count)
     must(sstar_collective_run(plan, send, recv, count, SSTAR_FLOAT32, SSTAR_SUM));
 }
 
-/* One message for each rank, then until all have theirs. */
+/* One message for each other rank, then one from each. */
 void peer_alltoall(const void *send, void *recv, size_t bytes)
 {
+    const int me = peer_rank(), size = peer_size();
     struct sstar_item item;
-    int got, left;
-    for (int i = 0; i < peer_size(); i++) {
-        int to = (peer_rank() + i) % peer_size();
+    int left = 1, got;
+    for (int i = 1; i < size; i++) {
+        int to = (me + i) % size;
         must(sstar_push(aggregator, to, (const char *)send + (size_t)to * bytes, (uint32_t)bytes));
     }
-    while ((left = sstar_advance(aggregator, true)) > 0) {
-        while ((got = sstar_pull(aggregator, &item)) > 0)
+    memcpy((char *)recv + (size_t)me * bytes, (const char *)send + (size_t)me * bytes, bytes);
+    for (int due = size - 1; due > 0;) {
+        must(left = sstar_advance(aggregator, true));
+        while (due > 0 && (got = sstar_pull(aggregator, &item)) != 0) {
+            must(got);
             memcpy((char *)recv + (size_t)item.source * bytes, item.data, bytes);
-        must(got);
+            due--;
+        }
     }
-    must(left);
+    while (left)
+        must(left = sstar_advance(aggregator, true));
 }
 
 void peer_alltoall_prepare(size_t bytes)
