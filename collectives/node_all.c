@@ -62,34 +62,34 @@ static void copy_past_caches(void *to, const void *from, size_t bytes, const cha
 }
 #endif
 
-void node_copy_ahead(const struct node_job *job, void *to, const void *from, size_t bytes,
+void node_copy_ahead(const struct node_part *node, void *to, const void *from, size_t bytes,
                      const char *ahead)
 {
 #ifdef __x86_64__
-    if (node_streams(job) && bytes >= 256) {
+    if (node_streams(node) && bytes >= 256) {
         copy_past_caches(to, from, bytes, ahead);
         return;
     }
 #else
-    (void)job;
+    (void)node;
     (void)ahead;
 #endif
     memcpy(to, from, bytes);
 }
 
-void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes)
+void node_copy_out(const struct node_part *node, void *to, const void *from, size_t bytes)
 {
-    node_copy_ahead(job, to, from, bytes, from);
+    node_copy_ahead(node, to, from, bytes, from);
 }
 
 /* What went past the caches is there before what is stored from now on. */
-static void end_copies(const struct node_job *job)
+static void end_copies(const struct node_part *node)
 {
 #ifdef __x86_64__
-    if (node_streams(job))
+    if (node_streams(node))
         _mm_sfence();
 #else
-    (void)job;
+    (void)node;
 #endif
 }
 
@@ -161,7 +161,7 @@ static void reduce_by_groups(struct node_part *node, size_t at, size_t count, ch
 static void reduce_shared(struct node_part *node)
 {
     const struct node_job *job = node->job;
-    bool stream = node_streams(job);
+    bool stream = node_streams(node);
     size_t offset, count, bytes = job->element_bytes;
     size_t block = (stream ? STREAM_BLOCK_BYTES : NODE_BLOCK_BYTES) / bytes;
     hierarchy_slice(node->size, job->count, node->me, &offset, &count);
@@ -176,7 +176,7 @@ static void reduce_shared(struct node_part *node)
             reduce_by_groups(node, at, n, to);
         for (int i = 0; i < node->size; i++)
             if (node->outputs[i] + at * bytes != to)
-                node_copy_ahead(job, node->outputs[i] + at * bytes, to, n * bytes,
+                node_copy_ahead(node, node->outputs[i] + at * bytes, to, n * bytes,
                                 node->inputs[i] + ahead);
     }
 }
@@ -192,7 +192,7 @@ static int end(struct node_part *node)
     for (size_t at = 0; bytes > sizeof slot->line && bytes <= node->all_bytes && at < bytes;
          at += 64)
         fetch_to_write(node->area->slot_data[turn] + at);
-    end_copies(node->job);
+    end_copies(node);
     return NODE_DONE;
 }
 
@@ -252,7 +252,7 @@ static int act(struct node_part *node)
         if (!shared)
             return copies(node);
         reduce_shared(node);
-        end_copies(node->job);
+        end_copies(node);
         return node_meet(node);
     case SHARED:
         return NODE_DONE;

@@ -22,7 +22,7 @@ enum {
     LONG_BYTES = NODE_FEW_CELLS * NODE_CELL_BYTES,
     FETCH_AHEAD = 3, /* cells */
     WORDS_AHEAD = 3, /* words */
-    READ_AHEAD = 4,  /* cells of our own vector, from memory: */
+    OURS_AHEAD = 2,  /* cells of our own vectors: their lines and pages may not be in our caches */
 };
 
 /* The cells that take turns. Short vectors have few of their own, which stay in the L1 cache. */
@@ -70,9 +70,9 @@ static void fill(struct node_part *node, size_t total, size_t n)
     size_t i = node->filled++;
     uint64_t number = node->cells[node->long_ring] + i;
     const char *send = (const char *)node->job->send + i * NODE_CELL_BYTES;
-    if (node_streams(node->job) && i + READ_AHEAD < n)
+    if (node->long_ring && i + OURS_AHEAD < n)
         for (size_t at = 0; at < NODE_CELL_BYTES; at += LINE_BYTES)
-            __builtin_prefetch(send + READ_AHEAD * NODE_CELL_BYTES + at);
+            __builtin_prefetch(send + OURS_AHEAD * NODE_CELL_BYTES + at);
     node->copy(place_of(node, node->me, number).data, send, bytes_of(total, i));
     if (end_of_group(total, n, i) == i + 1)
         atomic_store_explicit(place_of(node, node->me, number).word, full(node, number),
@@ -118,20 +118,23 @@ static int look(struct node_part *node, size_t total, size_t n)
     return 0;
 }
 
-static void take(struct node_part *node, size_t total)
+static void take(struct node_part *node, size_t total, size_t n)
 {
     const struct node_job *job = node->job;
     size_t i = node->taken++, bytes = bytes_of(total, i), count = bytes / job->element_bytes;
     const char *theirs = place_of(node, 1 - node->me, node->cells[node->long_ring] + i).data;
     const char *ours = (const char *)job->send + i * NODE_CELL_BYTES;
     char *result = (char *)job->recv + i * NODE_CELL_BYTES;
-    char *to = node_streams(job) ? node->block : result;
+    char *to = node_streams(node) ? node->block : result;
+    if (to == result && node->long_ring && i + OURS_AHEAD < n)
+        for (size_t at = 0; at < NODE_CELL_BYTES; at += LINE_BYTES)
+            fetch_to_write(result + OURS_AHEAD * NODE_CELL_BYTES + at);
     if (node->me == 0)
         job->kernel(to, ours, theirs, count);
     else
         job->kernel(to, theirs, ours, count);
     if (to != result)
-        node_copy_out(job, result, to, bytes);
+        node_copy_out(node, result, to, bytes);
 }
 
 int node_all_by_cells(struct node_part *node)
@@ -148,7 +151,7 @@ int node_all_by_cells(struct node_part *node)
             node->seen = 1 - node->me;
             return NODE_STALLS;
         }
-        take(node, total);
+        take(node, total, n);
         node->moved = true;
         if (node->filled < n)
             fill(node, total, n);

@@ -133,7 +133,7 @@ static void collect(struct node_part *node, size_t k)
     for (int turn = 0; turn < node->size; turn++) {
         int i = (node->me + turn) % node->size; /* not all from the same rank at once */
         struct part slice = slice_of(node, k, i % node->groups, i / node->groups);
-        node_copy_out(job, recv + slice.at * bytes, result_of(node, i, k) + slice.at * bytes,
+        node_copy_out(node, recv + slice.at * bytes, result_of(node, i, k) + slice.at * bytes,
                       slice.count * bytes);
     }
 }

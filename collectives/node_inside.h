@@ -52,16 +52,15 @@ static inline bool node_has_last(const struct node_part *node)
 }
 bool node_last_waits_elsewhere(const struct node_part *node);
 
-/* Whether the vector is so long that its result would only drive out of the caches what is needed
- * sooner; then node_copy_out, else memcpy, goes past them. */
-enum { NODE_STREAM_BYTES = 4 << 20 };
-static inline bool node_streams(const struct node_job *job)
+/* Whether the vectors are so long that the results would only drive out of the caches what is
+ * needed sooner; then node_copy_out, else memcpy, goes past them. */
+static inline bool node_streams(const struct node_part *node)
 {
-    return job->count * job->element_bytes >= NODE_STREAM_BYTES;
+    return node->job->count * node->job->element_bytes > node->cached_bytes;
 }
-void node_copy_out(const struct node_job *job, void *to, const void *from, size_t bytes);
+void node_copy_out(const struct node_part *node, void *to, const void *from, size_t bytes);
 /* The same; where it goes past the caches `ahead`, as much, is fetched by and by. */
-void node_copy_ahead(const struct node_job *job, void *to, const void *from, size_t bytes,
+void node_copy_ahead(const struct node_part *node, void *to, const void *from, size_t bytes,
                      const char *ahead);
 
 #endif

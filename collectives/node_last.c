@@ -181,7 +181,7 @@ static int sum_groups(struct node_part *node)
     fetch(carrier_of(node, other), least(FETCH_AHEAD, total));
     for (size_t at = 0; at < total; at += BLOCK_BYTES) {
         sum_block(node, at, total);
-        node_copy_out(node->job, output_of(node) + at, result_of(node) + at,
+        node_copy_out(node, output_of(node) + at, result_of(node) + at,
                       least(BLOCK_BYTES, total - at));
     }
     atomic_store_explicit(&area_of(node, group)->result, mark_of(node), memory_order_release);
@@ -195,7 +195,7 @@ static bool take_result(struct node_part *node)
     struct node_area *area = area_of(node, group_of(node));
     if (atomic_load_explicit(&area->result, memory_order_acquire) != mark_of(node))
         return false;
-    node_copy_out(node->job, output_of(node), result_of(node), bytes_of(node));
+    node_copy_out(node, output_of(node), result_of(node), bytes_of(node));
     return true;
 }
 

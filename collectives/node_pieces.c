@@ -79,7 +79,7 @@ static void collect(struct node_part *node, size_t k)
     for (int turn = 0; turn < node->size; turn++) {
         int j = (node->me + turn) % node->size; /* not all from the same rank at once */
         hierarchy_slice(node->size, piece.count, j, &at, &count);
-        node_copy_out(job, (char *)job->recv + (piece.at + at) * job->element_bytes,
+        node_copy_out(node, (char *)job->recv + (piece.at + at) * job->element_bytes,
                       result_of(node, j, k), count * job->element_bytes);
     }
 }

@@ -18,6 +18,19 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Of the last-level cache. */
+enum { UNKNOWN_SHARE_BYTES = 16 << 20, MOST_SHARE_BYTES = 32 << 20 };
+
+/* Inputs and results of all ranks are to take no more than half of the last-level cache, and no
+ * more than a part of a very large one, which others use too. */
+static size_t cached_bytes(int ranks)
+{
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    size_t share = cache > 0 ? (size_t)cache / 2 : UNKNOWN_SHARE_BYTES;
+    return (share < MOST_SHARE_BYTES ? share : MOST_SHARE_BYTES) / 2 / (size_t)ranks;
+}
 
 int node_part_open(struct node_part *node, struct sstar_world *world, const struct node_map *map)
 {
@@ -27,6 +40,7 @@ int node_part_open(struct node_part *node, struct sstar_world *world, const stru
                                .me = map->local_of[world->rank],
                                .small_bytes = NODE_SMALL_BYTES,
                                .all_bytes = NODE_ALL_BYTES,
+                               .cached_bytes = cached_bytes(size),
                                .groups = size,
                                .copy = copy_best(world),
                                .members = map->members + map->first[mine]};

@@ -80,7 +80,8 @@ struct node_part {
     bool learned; /* these, for the operation under way; whoever begins one clears it */
     bool asked;   /* by the act under way */
     int *blocks, *blocks_first; /* ranks whose blocks member 0 has, member 1 .. ; [size + 1] */
-    int groups; /* of ranks that share a core (node_groups.c); the same on all ranks */
+    int groups;          /* of ranks that share a core (node_groups.c); the same on all ranks */
+    size_t cached_bytes; /* longest vector whose result goes through the caches */
     size_t small_bytes, all_bytes; /* up to this through the slots; the same on all ranks */
     uint32_t round;
     uint64_t phase, pieces;

@@ -176,6 +176,8 @@ static int body(struct sstar_world *world, void *argument)
         err = sstar_alloc(world, most, &memory[1]);
     if (!err)
         err = sstar_collective_open(world, NULL, &plan);
+    if (!err) /* whatever caches the machine has */
+        plan->node.cached_bytes = past_caches - 1;
     if (!err && way->groups)
         plan->node.groups = way->groups;
     b.send[1] = memory[0];
