@@ -133,6 +133,8 @@ void started_remove(struct sstar_collective *plan);
 void started_finish(struct sstar_collective *plan, int err);
 /* Move all of the list on. More than 0 if something has moved. */
 int started_move_on(struct sstar_world *world);
+/* When to do so next; UINT64_MAX: nothing is known to come, 0: one must look. */
+uint64_t started_next_look(const struct sstar_world *world);
 
 /* ---- progress_thread.c -------------------------------------------------------------------------
  */

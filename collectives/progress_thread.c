@@ -4,9 +4,10 @@
  * (transport/turn.h) while it looks, and gives it up in between; while the caller is inside the
  * library it keeps off, since a caller that waits moves everything on itself.
  *
- * Where ranks have no cores to spare it must not take the caller's: it naps between looks. Being
+ * Where ranks have no cores to spare it must not take the caller's: it naps between looks. softnic
+ * says until when, and what must not be late on its wire is not. Elsewhere naps are blind: being
  * woken takes the caller's core longer than the look itself (14 us in a virtual machine), and how
- * late one is woken shows how long, so naps are some multiple of that. It has no deadlines of its
+ * late one is woken shows how long, so they are some multiple of that. It has no deadlines of its
  * own: a rank that comes late keeps nobody waiting before somebody waits.
  */
 #include "collectives/collective_plan.h"
@@ -24,7 +25,8 @@
 static const uint64_t short_slice_ns = 100 * 1000;
 static const uint64_t spin_ns = 50 * 1000;
 static const uint64_t least_nap_ns = 50 * 1000, most_nap_ns = 600 * 1000;
-static const uint64_t long_nap_ns = 1000 * 1000; /* when nothing has moved for many of them: */
+static const uint64_t shortest_nap_ns = 20 * 1000; /* where it is known when to look */
+static const uint64_t long_nap_ns = 1000 * 1000;   /* when nothing has moved for many of them: */
 enum { SHORT_NAPS = 1000, NAP_PER_LATE = 50, LATE_SHARE = 8 };
 
 struct progress {
@@ -43,12 +45,25 @@ static uint64_t nap_ns(const struct progress *progress)
     return progress->naps < SHORT_NAPS ? ns : long_nap_ns;
 }
 
+/* A device that works in our time knows when it must be looked at next. */
+static uint64_t nap_until(const struct progress *progress)
+{
+    uint64_t now = clock_ns(), next = started_next_look(progress->world);
+    if (next == 0 || next == UINT64_MAX)
+        return now + nap_ns(progress);
+    uint64_t soonest = now + shortest_nap_ns, latest = now + long_nap_ns;
+    return next < soonest ? soonest : next > latest ? latest : next;
+}
+
 static void nap(struct progress *progress)
 {
-    uint64_t until = clock_ns() + nap_ns(progress);
+    uint64_t until = nap_until(progress);
     struct timespec at = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
     progress->naps++;
-    if (pthread_cond_timedwait(&progress->turn.changed, &progress->turn.mutex, &at) == ETIMEDOUT)
+    progress->turn.nap_ends_ns = until;
+    int ended = pthread_cond_timedwait(&progress->turn.changed, &progress->turn.mutex, &at);
+    progress->turn.nap_ends_ns = 0;
+    if (ended == ETIMEDOUT)
         progress->late_ns += (clock_ns() - until) / LATE_SHARE - progress->late_ns / LATE_SHARE;
 }
 

@@ -2,12 +2,22 @@
 /* Collectives that were started and that nobody waits for now: whoever waits for something else, or
  * a progress thread, moves them on. */
 #include "collectives/collective_plan.h"
+#include "transport/links.h"
 #include "transport/turn.h"
 
 static void tell_thread(struct sstar_world *world)
 {
     if (world->turn)
         world->turn->work = world->started != NULL;
+}
+
+/* What was started may need it sooner than what it sleeps for. */
+static void wake_thread(const struct sstar_world *world)
+{
+    struct turn *turn = world->turn;
+    uint64_t next = turn && turn->nap_ends_ns ? started_next_look(world) : 0;
+    if (next && next < turn->nap_ends_ns)
+        pthread_cond_signal(&turn->changed);
 }
 
 void started_add(struct sstar_collective *plan)
@@ -17,6 +27,7 @@ void started_add(struct sstar_collective *plan)
     world->started = plan;
     world->move_started = started_move_on;
     tell_thread(world);
+    wake_thread(world);
 }
 
 void started_remove(struct sstar_collective *plan)
@@ -68,4 +79,20 @@ int started_move_on(struct sstar_world *world)
     }
     world->moving_started = false;
     return moved;
+}
+
+uint64_t started_next_look(const struct sstar_world *world)
+{
+    uint64_t next = UINT64_MAX, at;
+    for (const struct sstar_collective *plan = world->started; plan; plan = plan->next_started) {
+        if (plan->run.in_node_step)
+            return 0;
+        for (int c = 0; c < plan->n_channels; c++) {
+            if (links_next_look(plan->channels[c], &at))
+                return 0;
+            if (at < next)
+                next = at;
+        }
+    }
+    return next;
 }

@@ -266,6 +266,36 @@ static void test_wire_turns(void **state)
     shaped_close(s);
 }
 
+/* Who sleeps between looks is told until when: a queue that waits for the wire moves on in the
+ * middle of alpha before it is idle; else the next completion counts, on either side. */
+static void test_next_poll(void **state)
+{
+    struct shaped *s = shaped_open("next", false);
+    struct ibv_wc wc;
+    uint64_t at, start = s->clock;
+    (void)state;
+    assert_int_equal(softnic_next_poll(s->a.cq, &at), 0);
+    assert_int_equal(at, UINT64_MAX);
+    /* 2 + 4 us each: at start + 12 the third may begin, and so enter from start + 2 on. */
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(nic_side_write(&s->a, &s->to_b, i, 4000), 0);
+    assert_int_equal(softnic_next_poll(s->a.cq, &at), 0);
+    assert_int_equal(at, start + 2000 + 5000);
+    s->clock = at;
+    assert_int_equal(softnic_poll_cq(s->a.cq, 1, &wc), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(softnic_next_poll(s->a.cq, &at), 0);
+        assert_int_equal(at, start + i * 6000 + 14000);
+        assert_int_equal(due_at(s, &s->a, at).wr_id, i);
+    }
+    assert_int_equal(softnic_next_poll(s->a.cq, &at), 0);
+    assert_int_equal(at, UINT64_MAX);
+    const struct softnic_wire none = {0};
+    assert_int_equal(softnic_set_wire(s->a.context, &none), 0);
+    assert_int_equal(softnic_next_poll(s->a.cq, &at), EOPNOTSUPP);
+    shaped_close(s);
+}
+
 enum { ABSENT_INTERVAL_NS = 4096 << 8, ABSENT_RETRIES = 7 };
 
 /* A peer that is not there ends in RETRY_EXC_ERR at 4.096 us * 2^timeout * (retries + 1). */
@@ -382,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_incast),
         cmocka_unit_test(test_wire_arrival),
         cmocka_unit_test(test_wire_turns),
+        cmocka_unit_test(test_next_poll),
         cmocka_unit_test(test_wire_of_others),
         cmocka_unit_test(test_absent_peer),
         cmocka_unit_test(test_seldom_polled),

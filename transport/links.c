@@ -427,6 +427,16 @@ int sstar_links_progress(struct sstar_links *links)
     return links->cq ? rc_progress(links) : 0;
 }
 
+int links_next_look(struct sstar_links *links, uint64_t *at_ns)
+{
+    for (int i = 0; i < links->n_links; i++)
+        if (links->all[i].local)
+            return -EOPNOTSUPP;
+    if (!links->cq || links->carrier)
+        return -EOPNOTSUPP;
+    return -links->device->verbs->next_poll(links->cq, at_ns);
+}
+
 int links_progress_all(struct sstar_world *world)
 {
     int events = 0;

@@ -167,6 +167,9 @@ struct sstar_links {
 
 /* The links of every set of the world: for waits that are not about one set. */
 int links_progress_all(struct sstar_world *world);
+/* When to make progress next, for those who would sleep meanwhile; UINT64_MAX: nothing is known to
+ * come. -EOPNOTSUPP: one must look. */
+int links_next_look(struct sstar_links *links, uint64_t *at_ns);
 /* Leave no batch open: a device may wait for its end before it lets go of memory. */
 void links_ring_all(struct sstar_world *world);
 /* Progress of every set, from the control plane, now and then. */

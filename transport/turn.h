@@ -18,6 +18,7 @@ struct turn {
     bool work;              /* there is something to move on */
     bool asleep;            /* the progress thread is, until there is */
     bool stop;
+    uint64_t nap_ends_ns; /* it sleeps until then, unless `changed`; 0: it does not */
 };
 
 int turn_init(struct turn *turn);

@@ -85,6 +85,9 @@ struct verbs {
     /* Not in libibverbs: what a device that works in the caller's time spends on it, as
      * softnic_time_device; EOPNOTSUPP for one that works beside the CPU. */
     int (*time_device)(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
+    /* Not in libibverbs: when to poll next, for those who would sleep meanwhile, as
+     * softnic_next_poll; EOPNOTSUPP for one that works beside the CPU. */
+    int (*next_poll)(struct ibv_cq *cq, uint64_t *at_ns);
     int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 };
 

@@ -87,6 +87,13 @@ static int time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks)
     return EOPNOTSUPP;
 }
 
+static int next_poll(struct ibv_cq *cq, uint64_t *at_ns)
+{
+    (void)cq;
+    (void)at_ns;
+    return EOPNOTSUPP;
+}
+
 const struct verbs verbs_ibverbs = {
     .get_device_list = ibv_get_device_list,
     .free_device_list = ibv_free_device_list,
@@ -136,5 +143,6 @@ const struct verbs verbs_ibverbs = {
     .destroy_qp = ibv_destroy_qp,
     .post_send = post_send,
     .time_device = time_device,
+    .next_poll = next_poll,
     .post_recv = post_recv,
 };

@@ -52,5 +52,6 @@ const struct verbs verbs_softnic = {
     .destroy_qp = softnic_destroy_qp,
     .post_send = softnic_post_send,
     .time_device = softnic_time_device,
+    .next_poll = softnic_next_poll,
     .post_recv = softnic_post_recv,
 };

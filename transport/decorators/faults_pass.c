@@ -46,6 +46,14 @@ int faults_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks)
     return inner(qp->context)->time_device(qp, wanted, ticks);
 }
 
+/* A rule may hold back what the device would show. */
+int faults_next_poll(struct ibv_cq *cq, uint64_t *at_ns)
+{
+    (void)cq;
+    (void)at_ns;
+    return EOPNOTSUPP;
+}
+
 int faults_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
     return inner(context)->query_rt_values(context, values);

@@ -134,6 +134,7 @@ int faults_query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr);
 int faults_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
+int faults_next_poll(struct ibv_cq *cq, uint64_t *at_ns);
 int faults_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 int faults_dealloc_pd(struct ibv_pd *pd);
 int faults_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,

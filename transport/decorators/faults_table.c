@@ -304,6 +304,7 @@ const struct verbs verbs_faults = {
     .query_device_ex = faults_query_device_ex,
     .query_rt_values = faults_query_rt_values,
     .time_device = faults_time_device,
+    .next_poll = faults_next_poll,
     .get_async_event = faults_get_async_event,
     .ack_async_event = faults_ack_async_event,
     .alloc_pd = alloc_pd,

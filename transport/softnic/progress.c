@@ -5,6 +5,7 @@
  * on: one work request a turn on a shaped wire, so that none keeps the others out.
  */
 #include "transport/softnic/nic.h"
+#include <errno.h>
 
 static void append(struct ctx *ctx, struct qp *qp)
 {
@@ -160,4 +161,20 @@ uint64_t nic_next_wake(struct ctx *ctx)
     }
     uint64_t late = nic_late_next(ctx);
     return late < next ? late : next;
+}
+
+int softnic_next_poll(struct ibv_cq *base, uint64_t *at_ns)
+{
+    struct cq *cq = to_cq(base);
+    struct ctx *ctx = cq->ctx;
+    struct softnic_wire wire;
+    if (nic_after_fork(ctx))
+        return nic_refuse_child(ctx);
+    if (!nic_shaped(ctx->meeting))
+        return EOPNOTSUPP;
+    uint64_t wake = nic_next_wake(ctx);
+    nic_wire_load(ctx->meeting, &wire);
+    *at_ns =
+        wake != UINT64_MAX ? wake + (uint64_t)(wire.alpha_us * 1e3 / 2) : nic_cq_due(cq, false);
+    return 0;
 }

@@ -216,5 +216,12 @@ int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
  */
 int softnic_time_device(struct ibv_qp *qp, const bool *wanted, uint64_t *ticks);
 int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+/*
+ * When to poll next, on the port's clock (CLOCK_MONOTONIC, unless one was handed), by what the port
+ * knows now: while requests wait for the wire, in the middle of the alpha during which the next may
+ * enter it and it is not idle yet; else when the first completion of this queue is due. UINT64_MAX:
+ * nothing is known to come. 0, or EOPNOTSUPP where the wire has no shape.
+ */
+int softnic_next_poll(struct ibv_cq *cq, uint64_t *at_ns);
 
 #endif
