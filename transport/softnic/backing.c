@@ -91,7 +91,8 @@ static bool same_file(int fd, const struct backing *backing)
            st.st_ino == backing->ino;
 }
 
-/* A descriptor of ours for the file, a new one; -1 if there is none. */
+/* A descriptor of ours for the file, a new one; -ENOENT if there is none to be had, -EMFILE or
+ * -ENFILE if for want of descriptors. */
 static int find_fd(const struct backing *backing)
 {
     if (strncmp(backing->path, "/dev/shm/", 9) == 0) {
@@ -103,59 +104,65 @@ static int find_fd(const struct backing *backing)
     }
     DIR *dir = opendir("/proc/self/fd");
     if (dir == NULL)
-        return -1;
-    int found = -1;
-    for (struct dirent *entry; found < 0 && (entry = readdir(dir)) != NULL;) {
+        return nic_no_fd_left(errno) ? -errno : -ENOENT;
+    int found = -ENOENT;
+    for (struct dirent *entry; found == -ENOENT && (entry = readdir(dir)) != NULL;) {
         if (entry->d_name[0] == '.')
             continue;
         int fd = atoi(entry->d_name);
         if (fd == dirfd(dir) || !same_file(fd, backing) ||
             (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
             continue;
-        found = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        if (copy < 0 && nic_no_fd_left(errno))
+            found = -errno;
         /* The number may have been closed and reused since we looked. */
-        if (found >= 0 && !same_file(found, backing)) {
-            close(found);
-            found = -1;
-        }
+        else if (copy >= 0 && !same_file(copy, backing))
+            close(copy);
+        else if (copy >= 0)
+            found = copy;
     }
     closedir(dir);
     return found;
 }
 
-static struct fd_share *share_get(struct ctx *ctx, const struct backing *backing)
+/* 0 or an errno. */
+static int share_get(struct ctx *ctx, const struct backing *backing, struct fd_share **out)
 {
     for (struct fd_share *share = ctx->shares; share != NULL; share = share->next) {
         if (share->dev == backing->dev && share->ino == backing->ino) {
             share->refs++;
-            return share;
+            *out = share;
+            return 0;
         }
     }
     struct fd_share *share = malloc(sizeof *share);
     if (share == NULL)
-        return NULL;
+        return ENOMEM;
     int fd = find_fd(backing);
     if (fd < 0) {
         free(share);
-        return NULL;
+        return -fd;
     }
     *share = (struct fd_share){ctx->shares, backing->dev, backing->ino, fd, 1};
-    ctx->shares = share;
-    return share;
+    *out = ctx->shares = share;
+    return 0;
 }
 
-/* Under ctx->lock. 0 with *share NULL if peers cannot map it; EFAULT if it is not all there. */
+/* Under ctx->lock. 0 with *share NULL if peers cannot map it; EFAULT if it is not all there. Others
+ * that share the memory add to it with instructions, which what goes through the kernel does not
+ * see: so to have no descriptor left just now is a failure and not another way. */
 int nic_backing_find(struct ctx *ctx, const void *addr, size_t length, bool write,
                      struct fd_share **share, uint64_t *offset)
 {
     struct backing backing = {0};
     uint64_t start = (uint64_t)(uintptr_t)addr;
+    *share = NULL;
     int err = read_maps(start, start + length, write, &backing);
-    if (err != 0)
-        return err;
-    *share = backing.shared ? share_get(ctx, &backing) : NULL;
+    if (err == 0 && backing.shared)
+        err = share_get(ctx, &backing, share);
     *offset = backing.offset;
-    return 0;
+    return err == ENOENT ? 0 : err;
 }
 
 int nic_share_fd(const struct fd_share *share)

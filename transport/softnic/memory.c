@@ -132,6 +132,8 @@ static int find_backing(struct ctx *ctx, struct region *r)
     err = nic_backing_find(ctx, addr + head, r->length - head - tail, write, &r->share, &r->offset);
     if (fd >= 0)
         close(fd); /* r->share has its own */
+    if (nic_no_fd_left(err))
+        err = 0; /* what only this process has may be reached through the kernel as well */
     if (err == 0 && r->share != NULL) {
         r->head = head;
         r->tail = tail;
@@ -188,7 +190,9 @@ static int register_region(struct ctx *ctx, struct mr *mr, struct region *r)
 static void say_why(struct ctx *ctx, const struct region *r, int err)
 {
     nic_error(ctx, "cannot register %zu bytes at %p: %s", r->length, r->addr,
-              err == EFAULT ? "not all of it is mapped with these rights" : "no room");
+              err == EFAULT         ? "not all of it is mapped with these rights"
+              : nic_no_fd_left(err) ? "no file descriptor is left: raise the limit (ulimit -n)"
+                                    : "no room");
 }
 
 struct ibv_mr *softnic_reg_mr_iova(struct ibv_pd *base, void *addr, size_t length, uint64_t iova,

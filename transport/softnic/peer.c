@@ -37,9 +37,10 @@ int nic_peer_fd(struct peer *peer, int fd, int flags)
     if (fd < 0)
         return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)peer->pid, fd);
-    int got = open(path, flags | O_CLOEXEC);
-    if (got < 0 && nic_no_fd_left(errno))
+    int got = open(path, flags | O_CLOEXEC), err = errno;
+    if (got < 0 && nic_no_fd_left(err))
         say_no_fd_left(peer);
+    errno = err;
     return got;
 }
 
@@ -302,7 +303,8 @@ static void *map_file(int fd, uint64_t offset, uint64_t length)
     return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 }
 
-static void map_region(struct peer *peer, struct mapped_mr *at, const struct shared_mr *smr)
+/* False: for want of a descriptor, which may pass. */
+static bool map_region(struct peer *peer, struct mapped_mr *at, const struct shared_mr *smr)
 {
     enum { PAGE = 4096 };
     uint64_t offset = nic_once(smr->file_offset), length = nic_once(smr->length);
@@ -312,17 +314,18 @@ static void map_region(struct peer *peer, struct mapped_mr *at, const struct sha
     int fd = length < UINT64_MAX - ahead ? nic_peer_fd(peer, nic_once(smr->fd), O_RDWR) : -1;
     at->failed = 1;
     if (fd < 0)
-        return;
+        return length >= UINT64_MAX - ahead || !nic_no_fd_left(errno);
     void *map = map_file(fd, offset - ahead, length + ahead);
     close(fd);
     if (map == MAP_FAILED)
-        return;
+        return true;
     at->map = map;
     at->map_size = length + ahead;
     at->base = (uint8_t *)map + ahead;
     at->addr = nic_once(smr->addr) + head;
     at->length = length;
     at->failed = 0;
+    return true;
 }
 
 const struct mapped_mr *nic_peer_map_slow(struct peer *peer, uint32_t key, const struct qp *qp)
@@ -336,8 +339,8 @@ const struct mapped_mr *nic_peer_map_slow(struct peer *peer, uint32_t key, const
         if (peer->mr_end <= index)
             peer->mr_end = index + 1;
         bury(peer, at, qp);
-        map_region(peer, at, smr);
-        atomic_store_explicit(&at->key, key, memory_order_release);
+        if (map_region(peer, at, smr))
+            atomic_store_explicit(&at->key, key, memory_order_release);
     }
     pthread_mutex_unlock(&peer->lock);
     return at;

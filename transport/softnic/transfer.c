@@ -176,6 +176,17 @@ static int atomic_through_kernel(struct qp *qp, const struct work *work, uint64_
     return through_kernel(qp, &local, 1, &remote, 1, sizeof value, true);
 }
 
+/* Others add to it where it is mapped, with no lock that we could take. */
+static int refuse_unmapped(struct qp *qp, const struct target *target)
+{
+    nic_say(
+        qp->ctx,
+        "an atomic on memory of process %d at 0x%llx is refused: others have that memory mapped, "
+        "and it cannot be mapped here (is a limit reached, ulimit -n or -v, or its file closed?)",
+        (int)qp->peer->pid, (unsigned long long)target->iova);
+    return EIO;
+}
+
 /* Memory that only its own process can map takes atomics one at a time, from whichever process
  * they come. */
 int nic_atomic(struct qp *qp, struct work *work)
@@ -184,6 +195,8 @@ int nic_atomic(struct qp *qp, struct work *work)
     struct member *member = qp->peer->member;
     uint64_t old = 0;
     int err = 0;
+    if (!target->unshared && target->direct == NULL)
+        return refuse_unmapped(qp, target);
     if (target->unshared)
         nic_atomic_lock(member, qp->ctx->token);
     if (target->direct != NULL)
