@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -165,6 +166,34 @@ static void test_fork(void **state)
     munmap(at, ALL);
 }
 
+/* Nor when the parent has no descriptor left: the fork succeeds all the same. */
+static void test_fork_without_descriptors(void **state)
+{
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    uint8_t *at = pages();
+    struct ibv_mr *mr = reg(*state, at, ALL);
+    int status = -1;
+    assert_true(is_shared(at));
+    int next = dup(STDIN_FILENO);
+    assert_true(next >= 0 && close(next) == 0);
+    none = (struct rlimit){(rlim_t)next, before.rlim_max};
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            memset(at, 0xff, ALL);
+            _exit(0);
+        }
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_true(child > 0 && waitpid(child, &status, 0) == child);
+        assert_int_equal(status, 0);
+        check_pages(at);
+    }
+    assert_int_equal(softnic_dereg_mr(mr), 0);
+    munmap(at, ALL);
+}
+
 struct writer {
     uint8_t *at;
     _Atomic bool stop;
@@ -207,8 +236,11 @@ static void test_writing_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_content_stays),  cmocka_unit_test(test_whole_pages_only),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_content_stays),
+        cmocka_unit_test(test_whole_pages_only),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_without_descriptors),
         cmocka_unit_test(test_writing_thread),
     };
     setenv("SOFTNIC_SHARE_PAGES", "1", 1);

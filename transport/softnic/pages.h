@@ -21,5 +21,7 @@ bool pages_single_thread(void);
 /* pages_fork.c: none forks between the two. */
 void pages_lock(void);
 void pages_unlock(void);
+/* Between the two: a child of a fork will find what it needs to have pages of its own. */
+bool pages_may_fork(void);
 
 #endif

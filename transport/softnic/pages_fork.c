@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of forking and of exchanging pages */
-static int pipe_fds[2] = {-1, -1};                       /* under `lock`, across a fork */
+/* Under `lock`, across a fork. It stands ready from the first exchange on, since a fork may come
+ * when no descriptor is left; with one end closed the child has one, to look for its pages. */
+static int pipe_fds[2] = {-1, -1};
+static struct stat pipe_file;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* One line of /proc/self/maps at a time, without malloc. */
@@ -76,11 +80,29 @@ static bool find_next(uint64_t from, uint64_t *low, uint64_t *high)
     return found;
 }
 
+/* A program that closes all descriptors closes these too, and may have others under their numbers.
+ */
+static bool is_ours(int fd)
+{
+    struct stat st;
+    return fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == pipe_file.st_dev &&
+           st.st_ino == pipe_file.st_ino;
+}
+
+static bool make_pipe(void)
+{
+    if (is_ours(pipe_fds[0]) && is_ours(pipe_fds[1]))
+        return true;
+    if (pipe2(pipe_fds, O_CLOEXEC) == 0)
+        return fstat(pipe_fds[0], &pipe_file) == 0;
+    pipe_fds[0] = pipe_fds[1] = -1;
+    return false;
+}
+
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
-        pipe_fds[0] = pipe_fds[1] = -1;
+    make_pipe();
 }
 
 /* Its end of the pipe is closed when the child has what it needs, or is no more. */
@@ -92,6 +114,8 @@ static void in_parent(void)
         while (read(pipe_fds[0], &byte, 1) < 0 && errno == EINTR)
             ;
         close(pipe_fds[0]);
+        pipe_fds[0] = pipe_fds[1] = -1;
+        make_pipe();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -99,12 +123,13 @@ static void in_parent(void)
 static void in_child(void)
 {
     uint64_t low, high = 0;
+    if (pipe_fds[0] >= 0)
+        close(pipe_fds[0]);
     while (find_next(high, &low, &high))
         pages_to_private((void *)(uintptr_t)low, high - low);
-    if (pipe_fds[1] >= 0) {
+    if (pipe_fds[1] >= 0)
         close(pipe_fds[1]);
-        close(pipe_fds[0]);
-    }
+    pipe_fds[0] = pipe_fds[1] = -1;
     pthread_mutex_unlock(&lock);
 }
 
@@ -117,6 +142,11 @@ void pages_lock(void)
 {
     pthread_once(&once, register_handlers);
     pthread_mutex_lock(&lock);
+}
+
+bool pages_may_fork(void)
+{
+    return make_pipe();
 }
 
 void pages_unlock(void)
