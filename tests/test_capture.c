@@ -8,9 +8,14 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum {
@@ -328,6 +333,64 @@ static void test_device_full(void **state)
     assert_non_null(strstr(error, "/nowhere/file cannot be opened: No such file"));
 }
 
+/* A path is not cut off where some buffer of ours ends. */
+static void test_long_path(void **state)
+{
+    (void)state;
+    char directory[300], file[600];
+    snprintf(directory, sizeof directory, "%s-%0200d", path, 0);
+    snprintf(file, sizeof file, "%s/%0200d.pcapng", directory, 0);
+    struct softnic_wire unshaped = {0};
+    struct softnic_attr attr = {.port_name = "test-capture", .wire = &unshaped, .capture = file};
+    assert_int_equal(mkdir(directory, 0700), 0);
+    struct ibv_context *context = softnic_open_port(&attr);
+    assert_non_null(context);
+    assert_int_equal(access(file, F_OK), 0);
+    assert_int_equal(softnic_close_device(context), 0);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(directory), 0); /* nothing else is there */
+}
+
+static void interrupted(int signal)
+{
+    (void)signal;
+}
+
+static void *let_go(void *arg)
+{
+    usleep(100 * 1000);
+    flock(*(int *)arg, LOCK_UN);
+    return NULL;
+}
+
+/* Whoever waits for another to have written goes on waiting when a signal comes. */
+static void test_signal(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    sigset_t alarm_only, before;
+    struct sigaction act = {.sa_handler = interrupted}, old;
+    struct softnic_wire unshaped = {0};
+    struct softnic_attr attr = {.port_name = "test-capture", .wire = &unshaped, .capture = path};
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm_only, &before); /* the other thread's stay blocked */
+    assert_int_equal(pthread_create(&thread, NULL, let_go, &fd), 0);
+    assert_int_equal(sigaction(SIGALRM, &act, &old), 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    struct itimerval often = {{0, 5000}, {0, 5000}}, never = {0};
+    setitimer(ITIMER_REAL, &often, NULL);
+    struct ibv_context *context = softnic_open_port(&attr);
+    setitimer(ITIMER_REAL, &never, NULL);
+    pthread_join(thread, NULL);
+    assert_non_null(context);
+    assert_int_equal(softnic_close_device(context), 0);
+    sigaction(SIGALRM, &old, NULL);
+    close(fd);
+}
+
 /* Limits that are no numbers of bytes are refused, not taken for others. */
 static void test_garbage_in_limits(void **state)
 {
@@ -439,6 +502,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_snap, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_file_full, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_device_full, make_path, remove_path),
+        cmocka_unit_test_setup_teardown(test_long_path, make_path, remove_path),
+        cmocka_unit_test_setup_teardown(test_signal, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_garbage_in_limits, make_path, remove_path),
         cmocka_unit_test_setup_teardown(test_allreduce, make_path, remove_path),
     };

@@ -16,7 +16,7 @@ struct capture {
     struct ctx *ctx;
     pthread_mutex_t lock; /* of what follows */
     int fd;
-    char path[256];
+    char *path;
     uint32_t interface;
     uint32_t snap;    /* bytes of a frame that are kept */
     uint64_t limit;   /* bytes of the file, after which nothing more is written */

@@ -87,6 +87,15 @@ static void fill_interface(struct block *b, const struct capture *c)
     finish(b);
 }
 
+/* The ports of a run share the file. A signal is no reason to end a capture. */
+static int lock(const struct capture *c)
+{
+    while (flock(c->fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            return errno;
+    return 0;
+}
+
 static int append(int fd, const void *bytes, size_t size)
 {
     ssize_t n = write(fd, bytes, size);
@@ -173,10 +182,13 @@ static int start(struct capture *c)
 {
     c->fd = open(c->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (c->fd < 0) {
-        nic_error(c->ctx, "the capture %s cannot be opened: %s", c->path, strerror(errno));
-        return errno;
+        int err = errno;
+        nic_error(c->ctx, "the capture %s cannot be opened: %s", c->path, strerror(err));
+        return err;
     }
-    int err = flock(c->fd, LOCK_EX) == 0 ? introduce(c) : errno;
+    int err = lock(c);
+    if (err == 0)
+        err = introduce(c);
     flock(c->fd, LOCK_UN);
     if (err == 0)
         return 0;
@@ -235,7 +247,9 @@ int nic_capture_open(struct ctx *ctx, const struct softnic_attr *attr)
     if (c->buffer == NULL)
         goto free_capture;
     c->ctx = ctx;
-    snprintf(c->path, sizeof c->path, "%s", path);
+    c->path = strdup(path);
+    if (c->path == NULL)
+        goto free_buffer;
     err = set_limits(c, attr);
     if (err != 0)
         goto free_buffer;
@@ -252,6 +266,7 @@ int nic_capture_open(struct ctx *ctx, const struct softnic_attr *attr)
     ctx->capture = c;
     return 0;
 free_buffer:
+    free(c->path);
     free(c->buffer);
 free_capture:
     free(c);
@@ -267,6 +282,7 @@ void nic_capture_close(struct ctx *ctx)
         nic_capture_flush(ctx);
     close(c->fd);
     pthread_mutex_destroy(&c->lock);
+    free(c->path);
     free(c->buffer);
     free(c);
     ctx->capture = NULL;
@@ -276,9 +292,10 @@ void nic_capture_close(struct ctx *ctx)
 static int append_locked(struct capture *c, uint64_t *size)
 {
     struct stat st;
-    if (flock(c->fd, LOCK_EX) != 0)
-        return errno;
-    int err = fstat(c->fd, &st) == 0 ? 0 : errno;
+    int err = lock(c);
+    if (err != 0)
+        return err;
+    err = fstat(c->fd, &st) == 0 ? 0 : errno;
     *size = (uint64_t)st.st_size + c->used;
     if (err == 0)
         err = append(c->fd, c->buffer, c->used);
