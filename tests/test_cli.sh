@@ -130,6 +130,7 @@ for command in $measuring; do
     expect 1 'device softnic .* librdmacm does not know it; leave out --connect rdmacm' \
         "$sstar" "$command" --ranks 2 --ranks-per-node 1 --ib-dev softnic --connect rdmacm
     expect 2 '-qp? takes' "$sstar" "$command" --qp 0
+    expect 2 '-qp? takes' "$sstar" "$command" --qp 17
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire 120,10
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire -1,10,0.1
     expect 2 '--wire takes three numbers' "$sstar" "$command" --wire nan,10,0.1

@@ -37,7 +37,7 @@ struct common_options {
     bool no_progress;
 };
 extern const struct setting common_settings[];
-enum { MAX_QUEUE_PAIRS = 64, MAX_GID_INDEX = 255 };
+enum { MAX_QUEUE_PAIRS = 16, MAX_GID_INDEX = 255 };
 /* --ib-dev, for perftest's -d. */
 setting_call option_device;
 /* Before a command line is read: the environment. 0, or EXIT_USAGE after a sentence. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/launcher.h"
+#include "transport/links.h"
 #include "transport/softnic/softnic.h"
 #include <errno.h>
 #include <math.h>
@@ -12,6 +13,8 @@
 _Static_assert(CONFIG_SETTINGS <= sizeof(((struct sstar_config *)0)->origins) /
                                       sizeof(((struct sstar_config *)0)->origins[0]),
                "every setting has an origin");
+
+_Static_assert(LINK_MAX_QPS == 16, "what SSTAR_QP takes, as is said below and in transport.h");
 
 static const char *const level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
@@ -153,7 +156,7 @@ static bool read_gid_index(struct sstar_config *c, const char *text)
 
 static bool read_qp(struct sstar_config *c, const char *text)
 {
-    return read_whole(text, 1, 64, &c->queue_pairs);
+    return read_whole(text, 1, LINK_MAX_QPS, &c->queue_pairs);
 }
 
 static bool read_timeout(struct sstar_config *c, const char *text)
@@ -218,7 +221,7 @@ static const struct setting settings[CONFIG_SETTINGS] = {
                        "the name of a device, of at most 63 characters, or softnic"},
     [CONFIG_IB_GID_INDEX] = {"SSTAR_IB_GID_INDEX", read_gid_index,
                              "an index into the port's GID table, or -1 for an automatic choice"},
-    [CONFIG_QP] = {"SSTAR_QP", read_qp, "queue pairs of a link, a whole number from 1 to 64"},
+    [CONFIG_QP] = {"SSTAR_QP", read_qp, "queue pairs of a link, a whole number from 1 to 16"},
     [CONFIG_TIMEOUT] = {"SSTAR_TIMEOUT", read_timeout, "seconds, a number from 0.001 to 1e7"},
     [CONFIG_SOCKET_IFNAME] =
         {"SSTAR_SOCKET_IFNAME", read_socket_ifname,

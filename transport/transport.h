@@ -86,7 +86,7 @@ struct sstar_config {
     int traffic_class;      /* of packets, 0 to 255; -1: the system's */
     int service_level;      /* 0 to 15; -1: the system's */
     int gid_index;          /* SSTAR_IB_GID_INDEX, -1: automatic */
-    int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, default 4 */
+    int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, 1 to 16, default 4 */
     double timeout_s;       /* SSTAR_TIMEOUT, default 60 */
     char socket_ifname[64]; /* SSTAR_SOCKET_IFNAME */
     /* NULL, or a pcapng file to which softnic appends what goes over the wire; borrowed. Bytes kept
@@ -190,7 +190,7 @@ struct sstar_links; /* the links that were opened together; they share one compl
 struct sstar_link;  /* to one peer: k queue pairs through the NIC, or memory inside a node */
 
 struct sstar_link_attr {
-    uint32_t queue_pairs; /* 0: the world's default; links inside a node have none */
+    uint32_t queue_pairs; /* at most 16; 0: the world's default; links inside a node have none */
     uint32_t slots;       /* messages under way in one direction, a power of two; 0: 64 */
     uint32_t slot_bytes;  /* largest message; 0: no message slots, only puts */
     uint32_t puts;        /* one-sided operations under way at most; 0: 64 */
