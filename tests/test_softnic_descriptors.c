@@ -2,19 +2,24 @@
 /* A process that has no file descriptor left: what it cannot do it says, and nothing else becomes
  * wrong. */
 #include "tests/softnic_side.h"
+#include "transport/softnic/nic.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { LOCAL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC };
-enum { REGIONS = 3, FIRST = 100, ADDED = 7 };
+enum { REGIONS = 3, FIRST = 100, ADDED = 7, CANNOT_TRY = 77 };
 
 /* No more can be opened until the limit is given back. */
 static bool take_descriptors(struct rlimit *before)
@@ -89,7 +94,7 @@ static void test_shared_memory_is_not_taken_for_private(void **state)
 /* ---- atomics -----------------------------------------------------------------------------------
  */
 
-struct meeting {
+struct party {
     struct nic_address side;
     uint32_t rkey[REGIONS];
     uint64_t word[REGIONS];
@@ -106,7 +111,7 @@ static int add(struct nic_side *s, uint32_t rkey, uint64_t word)
     return softnic_post_send(s->qp, &wr, &bad) ? -1 : (int)nic_side_poll(s).status;
 }
 
-static int write_word(struct nic_side *s, const struct meeting *to, int region, uint64_t value)
+static int write_word(struct nic_side *s, const struct party *to, int region, uint64_t value)
 {
     struct nic_address there = to->side;
     there.rkey = to->rkey[region];
@@ -121,7 +126,7 @@ static int add_without_descriptors(const char *name, int in, int out)
     static uint8_t memory[BYTES];
     struct softnic_attr attr = {.port_name = name};
     struct nic_side s;
-    struct meeting to;
+    struct party to;
     struct rlimit before;
     if (freopen("/dev/null", "w", stderr) == NULL)
         return 1;
@@ -163,7 +168,7 @@ static void test_no_atomic_past_those_who_add(void **state)
     nic_side_open(&s, &attr, memory);
     uint64_t *word[REGIONS];
     struct ibv_mr *mr[REGIONS];
-    struct meeting own = {.side = nic_side_address(&s)};
+    struct party own = {.side = nic_side_address(&s)};
     for (int i = 0; i < REGIONS; i++) {
         word[i] = shared_memory(BYTES);
         assert_non_null(word[i]);
@@ -190,11 +195,57 @@ static void test_no_atomic_past_those_who_add(void **state)
     }
 }
 
+/* ---- who lives ---------------------------------------------------------------------------------
+ */
+
+/* From here on the kernel opens nothing for this process: it says that it has no memory. */
+static int forbid_open(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) | prctl(PR_SET_SECCOMP, 2, &program);
+}
+
+static int look_without_memory(pid_t live, uint64_t start_time, pid_t dead)
+{
+    if (!nic_alive(live, start_time) || nic_alive(live, start_time + 1) || nic_alive(dead, 1))
+        return 1;
+    if (forbid_open() != 0)
+        return CANNOT_TRY;
+    return !nic_alive(live, start_time) || nic_alive(dead, 1) ? 2 : 0;
+}
+
+/* Whatever keeps a process from looking, it takes none for dead that may live. */
+static void test_who_cannot_look(void **state)
+{
+    (void)state;
+    uint64_t start_time = nic_start_time(getpid());
+    assert_true(start_time != 0);
+    pid_t live = getpid(), dead = fork();
+    if (dead == 0)
+        _exit(0);
+    ended_well(dead);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(look_without_memory(live, start_time, dead));
+    int status = -1;
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT_TRY)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_memory_is_not_taken_for_private),
         cmocka_unit_test(test_no_atomic_past_those_who_add),
+        cmocka_unit_test(test_who_cannot_look),
     };
     return cmocka_run_group_tests_name("softnic without descriptors", tests, NULL, NULL);
 }

@@ -45,12 +45,13 @@ bool nic_no_fd_left(int err)
     return err == EMFILE || err == ENFILE;
 }
 
-/* Who cannot look takes no neighbour for dead: its locks would be broken and its port cleared. */
+/* Who cannot look, for want of descriptors, memory or whatever it is, takes no neighbour for dead:
+ * its locks would be broken and its port cleared. */
 static bool alive(pid_t pid, uint64_t start_time, uint64_t known_bits)
 {
     errno = 0;
     uint64_t found = nic_start_time(pid);
-    if (found == 0 && nic_no_fd_left(errno))
+    if (found == 0 && errno != 0 && errno != ENOENT && errno != ESRCH)
         return kill(pid, 0) == 0 || errno != ESRCH;
     return found != 0 && ((found ^ start_time) & known_bits) == 0;
 }
