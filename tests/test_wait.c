@@ -5,6 +5,7 @@
 #include "transport/wait.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -114,6 +115,33 @@ static void test_warns_once(void **state)
     assert_non_null(strstr(text + length, "6 s so far"));
 }
 
+static void test_timeouts(void **state)
+{
+    (void)state;
+    assert_int_equal(timeout_ns(0.001), 1000000);
+    assert_int_equal(timeout_ns(1e7), 10000000ull * second);
+    assert_int_equal(timeout_ns(-1), 0);
+    assert_int_equal(timeout_ns((double)NAN), 0);
+    const double long_s[] = {1e10, 1e11, 1e300, (double)INFINITY};
+    for (size_t i = 0; i < sizeof long_s / sizeof *long_s; i++) {
+        uint64_t now = clock_ns(), ns = timeout_ns(long_s[i]);
+        assert_true(ns > 3600ull * 24 * 365 * 100 * second);
+        assert_true(now + 2 * ns > now); /* rendezvous.c adds it twice */
+    }
+}
+
+/* For ever is longer than any time, and not none at all. */
+static void test_waits_for_ever(void **state)
+{
+    struct fixture *f = *state;
+    f->world.config.timeout_s = (double)INFINITY;
+    struct waiter w = wait_begin(&f->world, "a credit", 3, 4);
+    assert_int_equal(step_to_look(&w), 0);
+    pretend(&w, 1000000);
+    assert_int_equal(step_to_look(&w), 0);
+    assert_int_equal(f->world.failed, 0);
+}
+
 static void test_gives_up(void **state)
 {
     struct fixture *f = *state;
@@ -207,6 +235,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_quiet_at_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_warns_once, set_up, tear_down),
+        cmocka_unit_test(test_timeouts),
+        cmocka_unit_test_setup_teardown(test_waits_for_ever, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_in_particular, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_own_absence_does_not_count, set_up, tear_down),

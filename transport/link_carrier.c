@@ -87,7 +87,7 @@ static int claim(struct sstar_link *link, struct descriptor_ring *ring, uint32_t
     if (__builtin_expect(descriptor_claim(ring, n, place) == 0, 1))
         return 0;
     world->counters.stalls++;
-    uint64_t until = clock_ns() + (uint64_t)(world->config.timeout_s * 1e9);
+    uint64_t until = clock_ns() + timeout_ns(world->config.timeout_s);
     while (descriptor_claim(ring, n, place) != 0) {
         descriptor_wake_if_asleep(ring);
         sched_yield();

@@ -141,7 +141,7 @@ int sstar_post_wait(struct sstar_link *link, const struct sstar_completion *comp
             continue;
         uint64_t now = clock_ns();
         if (until == 0)
-            until = now + (uint64_t)(timeout_s * 1e9);
+            until = now + timeout_ns(timeout_s);
         if (now > until)
             return -ETIMEDOUT;
         if (crowded || steps > LOOK * LOOK)

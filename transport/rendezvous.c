@@ -191,7 +191,7 @@ static void missing_ranks(const struct gathering *g, char *text, size_t size)
 
 static int gather(struct gathering *g, const struct sstar_config *config)
 {
-    uint64_t start = clock_ns(), deadline = start + (uint64_t)(config->timeout_s * 1e9);
+    uint64_t start = clock_ns(), deadline = start + timeout_ns(config->timeout_s);
     const uint64_t speak_ns = speak_after_ns(config);
     uint64_t speak = start + speak_ns;
     while (g->present < g->mine->size && !g->failed) {
@@ -340,7 +340,7 @@ static int join(struct hello *table, const struct hello *mine, const struct ssta
                 struct log *log, struct report *report)
 {
     const uint64_t second = 1000000000u;
-    uint64_t start = clock_ns(), deadline = start + (uint64_t)(config->timeout_s * 1e9);
+    uint64_t start = clock_ns(), deadline = start + timeout_ns(config->timeout_s);
     const uint64_t speak_ns = speak_after_ns(config);
     bool spoke = false;
     uint64_t first_closed = 0;
@@ -353,9 +353,8 @@ static int join(struct hello *table, const struct hello *mine, const struct ssta
             int fd = err;
             address_tune(fd);
             /* Rank 0 came later than we did, perhaps; its sentence about the missing is better. */
-            err = join_on(fd, table, mine,
-                          deadline + 2 * second + (uint64_t)(config->timeout_s * 1e9), config,
-                          report);
+            err = join_on(fd, table, mine, deadline + 2 * second + timeout_ns(config->timeout_s),
+                          config, report);
             if (err == 0)
                 return fd;
             close(fd);

@@ -87,7 +87,7 @@ struct sstar_config {
     int service_level;      /* 0 to 15; -1: the system's */
     int gid_index;          /* SSTAR_IB_GID_INDEX, -1: automatic */
     int queue_pairs;        /* SSTAR_QP: queue pairs of a link across nodes, 1 to 16, default 4 */
-    double timeout_s;       /* SSTAR_TIMEOUT, default 60 */
+    double timeout_s;       /* SSTAR_TIMEOUT, default 60; INFINITY: for ever */
     char socket_ifname[64]; /* SSTAR_SOCKET_IFNAME */
     /* NULL, or a pcapng file to which softnic appends what goes over the wire; borrowed. Bytes kept
      * of a frame, 0: all. */
@@ -290,8 +290,8 @@ struct sstar_one_sided {
  * lost: try again); -EINVAL for what cannot be meant; another negative errno when the link has
  * failed. Sets no sentence, since that belongs to the world's thread. */
 SSTAR_API int sstar_post(struct sstar_link *link, const struct sstar_one_sided *operations, int n);
-/* Wait, in any thread, until `count` are complete. 0; the completion's error; -ETIMEDOUT. With
- * direct control the world's thread waits here and makes progress. */
+/* Wait, in any thread, until `count` are complete. 0; the completion's error; -ETIMEDOUT, but with
+ * INFINITY never. With direct control the world's thread waits here and makes progress. */
 SSTAR_API int sstar_post_wait(struct sstar_link *link, const struct sstar_completion *completion,
                               uint64_t count, double timeout_s);
 

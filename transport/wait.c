@@ -80,7 +80,7 @@ static int look(struct waiter *w, uint64_t now)
     struct sstar_world *world = w->world;
     if (w->started_ns == 0) {
         w->started_ns = now;
-        w->deadline_ns = now + (uint64_t)(world->config.timeout_s * 1e9);
+        w->deadline_ns = now + timeout_ns(world->config.timeout_s);
     } else if (now - w->looked_ns > stopped_ns) {
         /* We were stopped, or busy elsewhere; the others need not answer for that. */
         w->started_ns += now - w->looked_ns;

@@ -29,6 +29,15 @@ static inline uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* How long a timeout is. What would wrap when it is added to the time is a century and more; what
+ * is no time at all, or no number, is 0. */
+static inline uint64_t timeout_ns(double seconds)
+{
+    const double most_ns = 4e18;
+    double ns = seconds * 1e9;
+    return ns < most_ns ? ns > 0 ? (uint64_t)ns : 0 : ns >= most_ns ? (uint64_t)most_ns : 0;
+}
+
 /* Between two looks at a word that another core is to write. */
 static inline void cpu_relax(void)
 {
