@@ -90,11 +90,9 @@ int sstar_collective_test(struct sstar_collective *plan)
     }
     if (!plan->run.active)
         return result(plan) ? result(plan) : 1;
-    for (int c = 0; c < plan->n_channels; c++) {
-        int events = sstar_links_progress(plan->channels[c]);
-        if (events < 0)
-            return events;
-    }
+    int events = execute_progress(plan);
+    if (events < 0)
+        return events;
     int done = ++plan->run.tests % TESTS_PER_LOOK == 0 ? control_poll(plan->world) : 0;
     if (!done)
         done = execute_advance(plan);

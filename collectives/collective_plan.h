@@ -83,6 +83,7 @@ struct sstar_collective {
     size_t work_bytes;
     struct schedule schedule;
     struct schedule_shape shape; /* of that schedule */
+    uint32_t channels_used;      /* by that schedule: bits */
     struct plan_run run;
     struct plan_sent *sent; /* [n_sent] */
     int n_sent, sent_size;
@@ -95,6 +96,8 @@ struct sstar_collective {
 /* Begin an operation whose arguments are right. */
 int execute_begin(struct sstar_collective *plan, const struct schedule_shape *shape,
                   const void *send, void *recv, enum sstar_type type, enum sstar_op op);
+/* Look at its channels: number of events, or -errno. */
+int execute_progress(const struct sstar_collective *plan);
 /* Move it on. 1: done, 0: not yet. */
 int execute_advance(struct sstar_collective *plan);
 int execute_wait(struct sstar_collective *plan);

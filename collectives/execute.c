@@ -23,6 +23,16 @@ static bool same_shape(const struct schedule_shape *a, const struct schedule_sha
            a->channels == b->channels && b->map;
 }
 
+/* Which channels carry something of this schedule for us; polling another costs as much. */
+static uint32_t find_channels(const struct schedule *schedule)
+{
+    uint32_t used = 0;
+    for (size_t i = 0; i < schedule->n_steps; i++)
+        if (schedule->steps[i].from[0] >= 0 || schedule->steps[i].to[0] >= 0)
+            used |= 1u << schedule->steps[i].channel;
+    return used;
+}
+
 static int make_schedule(struct sstar_collective *plan, const struct schedule_shape *shape)
 {
     if (same_shape(shape, &plan->shape))
@@ -34,6 +44,7 @@ static int make_schedule(struct sstar_collective *plan, const struct schedule_sh
                           sstar_operation_name(plan->operation), plan->world->rank,
                           plan->schedule.n_steps);
     plan->shape = *shape;
+    plan->channels_used = find_channels(&plan->schedule);
     return 0;
 }
 
@@ -373,17 +384,26 @@ int execute_advance(struct sstar_collective *plan)
     return 1;
 }
 
+int execute_progress(const struct sstar_collective *plan)
+{
+    int events = 0;
+    for (uint32_t rest = plan->channels_used; rest && events >= 0; rest &= rest - 1) {
+        int n = sstar_links_progress(plan->channels[__builtin_ctz(rest)]);
+        events = n < 0 ? n : events + n;
+    }
+    return events;
+}
+
+/* Who waits has just begun or tested: what has come since is looked for first. */
 static int wait_until_done(struct sstar_collective *plan)
 {
     struct plan_run *run = &plan->run;
     struct waiter w = wait_begin(plan->world, "a collective", -1, 0);
-    int done;
-    while ((done = execute_advance(plan)) == 0) {
-        int events = 0, err;
-        for (int c = 0; c < plan->n_channels && events >= 0; c++) {
-            int n = sstar_links_progress(plan->channels[c]);
-            events = n < 0 ? n : events + n;
-        }
+    for (;;) {
+        int events = execute_progress(plan), err;
+        int done = events < 0 ? events : execute_advance(plan);
+        if (done)
+            return done < 0 ? done : 0;
         if (run->moved)
             wait_progress(&w);
         w.what = run->what;
@@ -391,11 +411,10 @@ static int wait_until_done(struct sstar_collective *plan)
         w.on_other_cores = run->in_node_step && node_waits_for_other_cores(&plan->node);
         /* What moves may be just what we wait for, so the core is given away only when nothing
          * does. */
-        err = events ? events : wait_step(&w);
+        err = events ? 0 : wait_step(&w);
         if (err < 0)
             return err;
     }
-    return done < 0 ? done : 0;
 }
 
 int execute_wait(struct sstar_collective *plan)

@@ -50,14 +50,9 @@ void started_finish(struct sstar_collective *plan, int err)
 
 static bool move_on(struct sstar_collective *plan)
 {
-    int events = 0, done = plan->world->failed;
-    for (int c = 0; c < plan->n_channels && !done; c++) {
-        int n = sstar_links_progress(plan->channels[c]);
-        if (n < 0)
-            done = n;
-        events += n;
-    }
+    int done = plan->world->failed, events = done ? 0 : execute_progress(plan);
     plan->run.moved = false;
+    done = events < 0 ? events : done;
     if (!done)
         done = execute_advance(plan);
     bool moved = events > 0 || plan->run.moved || done;
