@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The fast barrier. Inside a node each rank counts up in a word of its own memory. Where one node
- * is all, each looks at the words of all. Of two ranks both words are in one line: whoever comes
- * asks for it to write its own, and so has the other's, where with a line each it would first take
- * its line back from the one who looks at it and then fetch the other. Else the first rank of the
- * node waits for all, meets the first ranks of the other nodes in ceil(log2 nodes) rounds of the
- * dissemination barrier (Hensgen, Finkel, Manber 1988), and counts up in its own word to let the
- * node go.
+ * is all, each looks at the words of all. Else the first rank of the node waits for all, meets the
+ * first ranks of the other nodes in ceil(log2 nodes) rounds of the dissemination barrier (Hensgen,
+ * Finkel, Manber 1988), and counts up in its own word to let the node go.
+ *
+ * Two ranks, and more of them on two cores, make two groups: rank i is in group i mod 2, which is
+ * where ranks that are kept to cores are. The last to come of a group says so for all of it, so one
+ * line goes between the cores. In it lie the words of both groups: asked for to write one, it
+ * brings the other. With a line for each a rank would first take its own back from whoever looks at
+ * it, and then fetch the other.
  *
  * Each also says on which core it came. Whoever waits for none that shares its core spins, even
  * with more ranks than cores: so the last to come on a core goes on at once, and the others of that
@@ -28,22 +31,25 @@
 
 /* With a core for each rank a line comes within so many looks. There is no pause between them: it
  * takes as long as half a line on some processors. */
-enum { LOOKS_BEFORE_WAIT = 600, TURNS = 4 };
+enum { LOOKS_BEFORE_WAIT = 600, TURNS = 4, GROUPS = 2 };
 
 struct barrier_words {
     struct {
         alignas(256) _Atomic uint64_t arrived; /* barriers that this rank has come to */
-        _Atomic int core;                      /* on which it ran then */
     } turns[TURNS];                            /* one after the other */
-    alignas(256) _Atomic uint64_t both[2];     /* `arrived` of each of two ranks; first rank only */
-    alignas(256) _Atomic uint64_t passed; /* barriers that the node may leave; first rank only */
+    alignas(256) _Atomic int core; /* on which it came: often looked at, seldom written */
+    /* Barriers to which all of a group have come; first rank of the node only. */
+    alignas(256) _Atomic uint64_t complete[GROUPS];
+    alignas(256) _Atomic uint64_t comings; /* of a group, to all barriers; its first rank only */
+    alignas(256) _Atomic uint64_t passed;  /* barriers that the node may leave; first rank only */
 };
 
 struct barrier {
     uint64_t count;
     struct barrier_words *mine;
     struct barrier_words **node; /* of the ranks of our node, by place */
-    int node_size;
+    int node_size, me;           /* our place */
+    bool in_groups;
     struct sstar_links *links; /* first ranks have some to each other */
 };
 
@@ -55,25 +61,35 @@ static int first_rank(const struct sstar_world *world, int node)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* What a rank tells the others. */
+struct told {
+    uint64_t address; /* of its words */
+    int cores;        /* that it shares with others; 0 if it does not */
+};
+
 static int words_share(struct sstar_world *world, struct barrier *barrier)
 {
-    int my_node = sstar_node_of(world, world->rank);
-    uint64_t *all = calloc((size_t)world->size, sizeof *all);
+    int my_node = sstar_node_of(world, world->rank), cores = 0;
+    struct told *all = calloc((size_t)world->size, sizeof *all);
     void *memory = NULL;
     int err = all ? sstar_alloc(world, sizeof *barrier->mine, &memory)
                   : report_set(&world->report, -ENOMEM, "barrier: out of memory");
     barrier->mine = memory;
-    uint64_t address = (uintptr_t)memory;
+    struct told mine = {.address = (uintptr_t)memory,
+                        .cores = world_crowded(world) ? world->cores : 0};
     /* The others wait, and those of other nodes do not even look at our words. */
-    err = err ? world_fail_as_reported(world, err)
-              : sstar_allgather(world, &address, sizeof address, all);
+    err =
+        err ? world_fail_as_reported(world, err) : sstar_allgather(world, &mine, sizeof mine, all);
     for (int i = 0; i < barrier->node_size && !err; i++) {
         int rank = sstar_rank_at(world, my_node, i);
-        barrier->node[i] = memory_peer(world, rank, all[rank], sizeof *barrier->mine);
+        cores = all[rank].cores > cores ? all[rank].cores : cores;
+        barrier->node[i] = memory_peer(world, rank, all[rank].address, sizeof *barrier->mine);
         if (!barrier->node[i])
             err = world_fail(world, -EFAULT, "barrier: rank %d has no memory that rank %d can map",
                              rank, world->rank);
     }
+    barrier->in_groups =
+        barrier->node_size == GROUPS || (barrier->node_size > GROUPS && cores == GROUPS);
     free(all);
     return err;
 }
@@ -112,6 +128,7 @@ static int barrier_open(struct sstar_world *world)
     }
     barrier->node = node;
     barrier->node_size = node_size;
+    barrier->me = sstar_local_rank_of(world, world->rank);
     world->barrier = barrier;
     int err = words_share(world, barrier);
     if (!err)
@@ -139,53 +156,86 @@ void barrier_close(struct sstar_world *world)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-static _Atomic uint64_t *arrived(const struct barrier *barrier, int i, uint64_t count)
-{
-    return barrier->node_size == 2 ? &barrier->node[0]->both[i]
-                                   : &barrier->node[i]->turns[count % TURNS].arrived;
-}
-
 static bool has_come(const struct barrier *barrier, int i, uint64_t count)
 {
-    return atomic_load_explicit(arrived(barrier, i, count), memory_order_acquire) >= count;
+    const _Atomic uint64_t *word = barrier->node_size == GROUPS
+                                       ? &barrier->node[0]->complete[i]
+                                       : &barrier->node[i]->turns[count % TURNS].arrived;
+    return atomic_load_explicit(word, memory_order_acquire) >= count;
 }
 
-static void come(struct barrier *barrier, int me, uint64_t count, bool crowded)
+/* Come to a barrier for our group; whether we are the last of it. */
+static bool come_last(struct barrier *barrier, uint64_t count)
 {
-    _Atomic uint64_t *word = arrived(barrier, me, count);
-    fetch_to_write(word); /* before anybody looks, which would fetch it to read only */
-    if (crowded)
-        atomic_store_explicit(&barrier->mine->turns[count % TURNS].core, sched_getcpu(),
-                              memory_order_relaxed);
-    atomic_store_explicit(word, count, memory_order_release);
+    int group = barrier->me % GROUPS, members = (barrier->node_size - group + 1) / GROUPS;
+    return members == 1 ||
+           atomic_fetch_add_explicit(&barrier->node[group]->comings, 1, memory_order_acq_rel) + 1 ==
+               count * (uint64_t)members;
+}
+
+static void come(struct barrier *barrier, uint64_t count, bool crowded)
+{
+    _Atomic uint64_t *complete = barrier->node[0]->complete;
+    if (barrier->node_size == GROUPS)
+        fetch_to_write(complete); /* before anybody looks, which would fetch it to read only */
+    else
+        atomic_store_explicit(&barrier->mine->turns[count % TURNS].arrived, count,
+                              memory_order_release);
+    int core = crowded ? sched_getcpu() : 0;
+    if (crowded && atomic_load_explicit(&barrier->mine->core, memory_order_relaxed) != core)
+        atomic_store_explicit(&barrier->mine->core, core, memory_order_relaxed);
+    if (barrier->in_groups && come_last(barrier, count))
+        atomic_store_explicit(&complete[barrier->me % GROUPS], count, memory_order_release);
+}
+
+/* Of ranks `seen` and on; the first that has not come is `seen` then. */
+static bool have_come(const struct barrier *barrier, int *seen)
+{
+    if (barrier->in_groups) {
+        const _Atomic uint64_t *complete = barrier->node[0]->complete;
+        int own = barrier->me % GROUPS;
+        return atomic_load_explicit(&complete[1 - own], memory_order_acquire) >= barrier->count &&
+               atomic_load_explicit(&complete[own], memory_order_acquire) >= barrier->count;
+    }
+    while (*seen < barrier->node_size && has_come(barrier, *seen, barrier->count))
+        ++*seen;
+    return *seen == barrier->node_size;
 }
 
 /* None that is missing was last on our core. */
-static bool missing_are_elsewhere(const struct barrier *barrier, uint64_t count)
+static bool missing_are_elsewhere(const struct barrier *barrier)
 {
-    int core =
-        atomic_load_explicit(&barrier->mine->turns[count % TURNS].core, memory_order_relaxed);
+    int core = atomic_load_explicit(&barrier->mine->core, memory_order_relaxed);
     for (int i = 0; i < barrier->node_size; i++)
-        if (atomic_load_explicit(&barrier->node[i]->turns[count % TURNS].core,
-                                 memory_order_relaxed) == core &&
-            !has_come(barrier, i, count))
+        if (atomic_load_explicit(&barrier->node[i]->core, memory_order_relaxed) == core &&
+            !has_come(barrier, i, barrier->count))
             return false;
     return true;
 }
 
-/* Until rank i of the node has come. */
-static int wait_for(struct sstar_world *world, const struct barrier *barrier, int i)
+/* A rank of the node that has not come; the last, if all have meanwhile. */
+static int missing(const struct barrier *barrier)
 {
-    uint64_t count = barrier->count;
+    int i = 0;
+    while (i < barrier->node_size - 1 && has_come(barrier, i, barrier->count))
+        i++;
+    return i;
+}
+
+/* Until all of the node have come. */
+static int wait_for_all(struct sstar_world *world, const struct barrier *barrier)
+{
     const bool crowded = world_crowded(world);
-    for (int look = 0; look < LOOKS_BEFORE_WAIT && !crowded; look++)
-        if (has_come(barrier, i, count))
+    int seen = 0, my_node = sstar_node_of(world, world->rank);
+    bool spins = !crowded || missing_are_elsewhere(barrier);
+    for (int look = 0; look < LOOKS_BEFORE_WAIT && spins; look++)
+        if (have_come(barrier, &seen))
             return 0;
-    int my_node = sstar_node_of(world, world->rank);
-    struct waiter w = wait_begin(world, "the barrier", sstar_rank_at(world, my_node, i), count);
-    while (!has_come(barrier, i, count)) {
+    struct waiter w = wait_begin(world, "the barrier", -1, barrier->count);
+    while (!have_come(barrier, &seen)) {
         int events = links_progress_all(world);
-        w.on_other_cores = crowded && missing_are_elsewhere(barrier, count);
+        w.on_other_cores = crowded && missing_are_elsewhere(barrier);
+        w.peer = sstar_rank_at(world, my_node, missing(barrier));
         int err = events < 0 ? events : wait_step(&w);
         if (err < 0)
             return err;
@@ -261,15 +311,12 @@ int sstar_fast_barrier(struct sstar_world *world)
         return err;
     struct barrier *barrier = world->barrier;
     uint64_t count = ++barrier->count;
-    int me = sstar_local_rank_of(world, world->rank);
-    bool first = me == 0;
-    come(barrier, me, count, world_crowded(world));
-    if (!first && world->node_count > 1)
+    come(barrier, count, world_crowded(world));
+    if (barrier->me != 0 && world->node_count > 1)
         return wait_to_pass(world, barrier);
-    for (int i = 0; i < barrier->node_size && !err; i++)
-        err = wait_for(world, barrier, i);
+    err = wait_for_all(world, barrier);
     /* The line that we write the time after next others have read last: have it back by then. */
-    if (barrier->node_size > 2)
+    if (!barrier->in_groups)
         fetch_to_write(&barrier->mine->turns[(count + 2) % TURNS]);
     if (!err && world->node_count > 1) {
         err = nodes_meet(world, barrier);
