@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every command has a man page, and what --help lists and what the page describes are the same
-# options, both ways; the common ones stand in sstar(1).
+# options, both ways; the common ones stand in sstar(1). The scripts of tools have a --help.
 set -u
 # shellcheck source=tests/program.sh
 . "$(dirname "$0")/program.sh"
@@ -51,5 +51,13 @@ for file in "$work"/all.*; do
     page=${file##*/all.}
     page_options "$man/$page.1.scd" | comm -23 - <(sort -u "$file") >"$work/output"
     [ -s "$work/output" ] && fail "options of $page(1) that no command takes"
+done
+
+# The scripts beside the program, too: --help is told and ends with 0, what cannot be meant is refused with 2.
+for script in "$(dirname "$0")"/../tools/*; do
+    if [ ! -f "$script" ] || [ ! -x "$script" ]; then continue; fi
+    if ! "$script" --help >"$work/output" 2>&1 || [ ! -s "$work/output" ]; then fail "$script --help"; fi
+    "$script" --nonsense >"$work/output" 2>&1
+    [ $? -eq 2 ] || fail "$script does not refuse --nonsense with 2"
 done
 program_end 'help and man pages: the same'
