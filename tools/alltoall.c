@@ -70,8 +70,8 @@ static const struct setting settings[] = {
      "Offered load: each rank pushes R messages a second, at even times (as fast as it "
      "goes)",
      A(rate), FROM_TO(1e-3, 1e9), .what = "messages a second"},
-    {"poisson", NULL, "The same at random times", A(poisson)},
-    {"burst", "N", "The same, N at a time", A(burst), FROM_TO(1, 1000000)},
+    {"poisson", NULL, "With --rate: at random times", A(poisson)},
+    {"burst", "N", "With --rate: N at a time", A(burst), FROM_TO(1, 1000000)},
     {"trace", "FILE",
      "Messages and their times from a file instead, plain or gzip: lines "
      "time_us,source,destination,bytes",

@@ -32,7 +32,7 @@ static const struct setting settings[] = {
     {"flush-bytes", "BYTES", "A buffer is sent by the message that makes it this long (4*S*)",
      A(flush_bytes), FROM_TO(64, 64 << 20)},
     {"check", NULL, "Compare every sum with a plain computation, bit for bit (default)", A(check)},
-    {"no-check", NULL, "Do not", CLEARS(struct moe_arguments, check)},
+    {"no-check", NULL, "Do not compare them", CLEARS(struct moe_arguments, check)},
     {0},
 };
 

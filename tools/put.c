@@ -42,7 +42,7 @@ static const struct setting settings[] = {
     {"all", NULL, "All sizes from 2 B to 8 MiB", .letter = 'a', A(all)},
     {"iters", "N", "Messages per size (1000; bandwidth: 5000; fewer of the long ones)",
      .letter = 'n', A(iterations), FROM_TO(1, MAX_ITERATIONS)},
-    {"qp", "K", "Queue pairs of the link", .letter = 'q', A(common.config.queue_pairs),
+    {"qp", "K", "Queue pairs of the link (4)", .letter = 'q', A(common.config.queue_pairs),
      FROM_TO(1, MAX_QUEUE_PAIRS)},
     {"post-list", "N", "Messages per doorbell (1)", .letter = 'l', A(post_list),
      FROM_TO(1, MAX_TX_DEPTH)},

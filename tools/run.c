@@ -9,7 +9,7 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {.name = "ranks", .key = 'n', .arg = "N", .doc = "Ranks to start"},
+    {.name = "ranks", .key = 'n', .arg = "N", .doc = "Ranks to start, 1 to 1024"},
     {.name = "ranks-per-node",
      .key = 'r',
      .arg = "R",
