@@ -34,7 +34,7 @@ static const struct setting settings[] = {
      TAKES_STRATEGIES(struct alltoall_arguments)},
     {"message-bytes", "BYTES", "Of a message (64)", A(message_bytes),
      FROM_TO(1, MESSAGE_BYTES_MOST)},
-    {"messages", "N", "Messages of each rank, to ranks by chance (10000)", A(messages),
+    {"messages", "N", "Messages of each rank, to random ranks (10000)", A(messages),
      FROM_TO(0, 100000000)},
     {"routing", "FILE",
      "Messages of a mixture-of-experts routing instead, plain or gzip: lines "
@@ -63,7 +63,7 @@ static const struct setting settings[] = {
      "take for messages, as it is computed at open",
      A(memory_ranks), FROM_TO(1, UINT16_MAX)},
     {"pattern", "NAME",
-     "Where messages by chance go: uniform; skewed, to rank r as often as 1/(r+1) says; "
+     "Which ranks are drawn: uniform; skewed, to rank r as often as 1/(r+1) says; "
      "to-one; others, uniform but never to itself (uniform)",
      CHOOSES(struct alltoall_arguments, pattern, alltoall_pattern_names, 0, PATTERNS)},
     {"rate", "R",

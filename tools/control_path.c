@@ -88,7 +88,7 @@ static const struct setting settings[] = {
     {"seconds", "S", "Time for each measurement (0.1)", A(seconds), FROM_TO(0.001, 10)},
     {"budget", "LIST", "For messages of these sizes: what alpha may be for 50, 80, 90 % efficiency",
      LIST(budgets), .high = 1u << 30},
-    {"beta", "LIST", "GB/s to reckon the budget for (what is measured)", LIST(betas)},
+    {"beta", "LIST", "GB/s to compute the budget for (what is measured)", LIST(betas)},
     {0},
 };
 

@@ -40,7 +40,7 @@ static void check_arguments(void *arguments, struct argp_state *state)
 static const char epilogue[] =
     "\vFILE is a Matrix Market file, plain or gzip: coordinate real, integer or pattern, general, "
     "symmetric or skew-symmetric. Without a launcher it starts its own ranks (8, or --ranks; "
-    "--ranks-per-node R makes virtual nodes). Every rank reads the file, and knows so what it must "
+    "--ranks-per-node R makes virtual nodes). Every rank reads the file, and so knows what it must "
     "receive. Time runs from a barrier until the slowest rank has all that is due. Shares are of "
     "the bytes that cross nodes: how many travelled in wire messages of at least S*, or S*rate. "
     "Exit status 1 if a value is wrong.";
