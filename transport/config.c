@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/launcher.h"
 #include "transport/links.h"
+#include "transport/softnic/real.h"
 #include "transport/softnic/softnic.h"
 #include <errno.h>
 #include <math.h>
@@ -37,7 +38,7 @@ static bool read_real(const char **text, double low, double high, double *value)
 {
     char *end;
     errno = 0;
-    double v = strtod(*text, &end);
+    double v = real_from(*text, &end);
     if (errno || end == *text || !isfinite(v) || v < low || v > high)
         return false;
     *value = v;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The keys of a plan's rules: what each takes, and the reading of it. */
 #include "transport/decorators/faults_plan.h"
+#include "transport/softnic/real.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -61,7 +62,7 @@ static bool read_real(const char *text, double *value, const char **rest)
 {
     char *end;
     errno = 0;
-    double v = strtod(text, &end);
+    double v = real_from(text, &end);
     if (errno || end == text || !isfinite(v) || v < 0)
         return false;
     *value = v;

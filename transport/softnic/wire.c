@@ -8,6 +8,7 @@
  * message need not wait behind all that a deep queue will ever send.
  */
 #include "transport/softnic/nic.h"
+#include "transport/softnic/real.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ int nic_wire_env(struct softnic_wire *wire, bool *given)
         char *end;
         if (text == NULL || *text == '\0')
             continue;
-        *values[i] = strtod(text, &end);
+        *values[i] = real_from(text, &end);
         if (end == text || *end != '\0')
             return EINVAL;
         *given = true;
