@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_SIZE = 32 };
@@ -105,12 +106,17 @@ static int each_line(struct sstar_collective *plan, take_fn *take)
     if (!file)
         return report_set(&plan->world->report, -errno, "SSTAR_TUNING: cannot read %s: %s", path,
                           strerror(errno));
-    char line[256];
+    char *line = NULL; /* a comment may be of any length */
+    size_t room = 0;
     int found = 0, taken = 0;
-    for (int number = 1; taken >= 0 && fgets(line, sizeof line, file); number++) {
+    for (int number = 1; taken >= 0 && getline(&line, &room, file) >= 0; number++) {
         taken = take(plan, path, number, line);
         found |= taken > 0;
     }
+    if (taken >= 0 && ferror(file))
+        taken = report_set(&plan->world->report, errno ? -errno : -EIO,
+                           "SSTAR_TUNING: cannot read %s: %s", path, strerror(errno));
+    free(line);
     fclose(file);
     return taken < 0 ? taken : found;
 }

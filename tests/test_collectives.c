@@ -609,8 +609,9 @@ static int tuned(struct sstar_world *world, void *argument)
         if (round == 1 && sstar_rank(world) == 0) { /* what it says counts, not what was measured */
             FILE *file = fopen(path, "we");
             fprintf(file,
-                    "# by hand\nallreduce %d %d 0 tree 1024\nallreduce %d %d 4096 ring 2048\n",
-                    sstar_size(world), sstar_node_count(world), sstar_size(world),
+                    "# by hand%0300d: a comment is one line\nallreduce %d %d 0 tree 1024\n"
+                    "allreduce %d %d 4096 ring 2048\n",
+                    0, sstar_size(world), sstar_node_count(world), sstar_size(world),
                     sstar_node_count(world));
             fclose(file);
         }
