@@ -47,6 +47,36 @@ static int find_place(struct sstar_combiner *c)
     return 0;
 }
 
+static void refuse_size(struct sstar_combiner *c, int err, uint64_t bytes)
+{
+    if (err == -EINVAL)
+        report_set(
+            &c->world->report, err,
+            "rank %d: combiner: %u keys of each of %d ranks are more than one can keep apart "
+            "(2^32); take fewer",
+            c->rank, c->attr.keys, c->map.size);
+    else
+        report_set(&c->world->report, err, "rank %d: combiner: out of memory, it needs %.4g GB",
+                   c->rank, (double)bytes * 1e-9);
+}
+
+/* A rank that has none must not leave the others waiting, nor without a reason. */
+static int all_have_memory(struct sstar_world *world, int err)
+{
+    int told = err, *all = calloc((size_t)sstar_size(world), sizeof *all);
+    int failed =
+        all ? sstar_allgather(world, &told, sizeof told, all)
+            : world_fail(world, -ENOMEM, "rank %d: combiner: out of memory", sstar_rank(world));
+    for (int r = 0; !failed && r < sstar_size(world); r++) {
+        failed = all[r];
+        if (failed && !err)
+            report_set(&world->report, failed,
+                       "combiner: rank %d could not get its memory; take fewer keys or values", r);
+    }
+    free(all);
+    return failed;
+}
+
 int sstar_combiner_open(struct sstar_world *world, const struct sstar_combiner_attr *attr,
                         struct sstar_combiner **combiner, uint64_t *memory_bytes)
 {
@@ -69,18 +99,12 @@ int sstar_combiner_open(struct sstar_world *world, const struct sstar_combiner_a
     if (!err)
         err = combine_shares_open(c, &bytes);
     if (err)
-        report_set(&world->report, err, "rank %d: combiner: out of memory, it needs %.4g GB",
-                   c->rank, (double)bytes * 1e-9);
+        refuse_size(c, err, bytes);
     struct sstar_aggregator_attr gather = attr->gather;
     size_t share = sizeof(struct combine_head) + c->row_bytes, least = sizeof(struct combine_part);
     gather.item_bytes = 0;
     gather.max_item_bytes = (uint32_t)(share > least ? share : least);
-    /* A rank that has no memory must not leave the others waiting. */
-    int told = err, *all = calloc((size_t)sstar_size(world), sizeof *all);
-    int failed = all ? sstar_allgather(world, &told, sizeof told, all) : -ENOMEM;
-    for (int r = 0; !failed && r < sstar_size(world); r++)
-        failed = all[r];
-    free(all);
+    int failed = all_have_memory(world, err);
     if (!failed)
         failed = sstar_aggregator_open(world, &gather, &c->aggregator);
     if (failed) {

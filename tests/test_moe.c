@@ -389,6 +389,39 @@ static int refusals(struct sstar_world *world, void *arg)
     return 0;
 }
 
+/* All know why, and can go on with less. */
+static int one_has_no_memory(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    bool much = sstar_rank(world) == 1;
+    struct sstar_combiner_attr attr = {.gather = {.flush_bytes = 512},
+                                       .type = SSTAR_FLOAT32,
+                                       .op = SSTAR_SUM,
+                                       .count = much ? 1u << 27 : 1,
+                                       .keys = much ? 1u << 28 : 2,
+                                       .parts = 1};
+    struct sstar_combiner *c;
+    CHECK(sstar_combiner_open(world, &attr, &c, NULL) == -ENOMEM);
+    CHECK(strstr(sstar_last_error(world), much ? "rank 1: combiner: out of memory, it needs"
+                                               : "combiner: rank 1 could not"));
+    attr.count = 1;
+    attr.keys = 2;
+    CHECK(sstar_combiner_open(world, &attr, &c, NULL) == 0);
+    while (sstar_combiner_advance(c, true) > 0)
+        ;
+    sstar_combiner_close(c);
+    return 0;
+}
+
+static void memory_of_one(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* sanitizers end a program that asks for so much */
+#endif
+    ranks_expect(&(struct ranks){.size = 3, .ranks_per_node = 1, .body = one_has_no_memory});
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -401,6 +434,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_key_become_one),
         cmocka_unit_test(every_token_gets_its_sum),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(memory_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
