@@ -91,6 +91,28 @@ static void a_report_says_where_it_is_from(void **state)
     json_decref(report);
 }
 
+/* Names of files are bytes; what JSON cannot hold is not left out. */
+static void text_need_not_be_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *kept;
+    } texts[] = {{"a.csv", "a.csv"},
+                 {"r\xc3\xa4tsel \"1\".csv", "r\xc3\xa4tsel \"1\".csv"},
+                 {"r\xe4tsel.csv", "r\\xe4tsel.csv"},
+                 {"\xff\xfe", "\\xff\\xfe"},
+                 {"", ""}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        json_t *row = json_object();
+        record_text(row, "file", texts[i].given);
+        const char *kept = json_string_value(json_object_get(row, "file"));
+        assert_non_null(kept);
+        assert_string_equal(kept, texts[i].kept);
+        json_decref(row);
+    }
+    assert_null(record_string(NULL));
+}
+
 static void the_table_is_aligned(void **state)
 {
     static const struct column columns[] = {
@@ -193,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_have_six_digits),
         cmocka_unit_test(a_report_says_where_it_is_from),
+        cmocka_unit_test(text_need_not_be_utf8),
         cmocka_unit_test(the_table_is_aligned),
         cmocka_unit_test(json_is_read_back),
         cmocka_unit_test(csv_is_quoted),

@@ -226,7 +226,7 @@ static void put_gain(json_t *row, const struct outcome *none, const struct outco
 static void put_arguments(json_t *report, const struct alltoall_arguments *a)
 {
     json_object_set_new(report, "seed", json_integer((json_int_t)a->common.seed));
-    json_object_set_new(report, "routing", a->routing ? json_string(a->routing) : json_null());
+    json_object_set_new(report, "routing", a->routing ? record_string(a->routing) : json_null());
     json_object_set_new(report, "per_layer", json_boolean(a->per_layer));
     json_object_set_new(report, "checked", json_boolean(a->check));
     record_text(report, "sweep", alltoall_sweep_names[a->sweep]);
@@ -237,7 +237,7 @@ static void put_arguments(json_t *report, const struct alltoall_arguments *a)
                 : a->poisson ? "poisson"
                 : a->burst   ? "burst"
                              : "even");
-    json_object_set_new(report, "trace", a->trace ? json_string(a->trace) : json_null());
+    json_object_set_new(report, "trace", a->trace ? record_string(a->trace) : json_null());
     json_object_set_new(report, "flush", json_string(sstar_flush_name(a->flush)));
     json_object_set_new(report, "max_age_us", record_real(a->max_age_us));
 }

@@ -34,7 +34,7 @@ static json_t *settings_of(const struct sstar_config *config)
         sstar_config_describe(config, i, &variable, value, sizeof(value), &origin);
         json_t *row = json_object();
         json_object_set_new(row, "variable", json_string(variable));
-        json_object_set_new(row, "value", json_string(value));
+        json_object_set_new(row, "value", record_string(value));
         json_object_set_new(row, "origin", json_string(origin));
         json_array_append_new(list, row);
     }
@@ -45,7 +45,7 @@ static void add(json_t *list, const char *what, const char *value, const char *r
 {
     json_t *row = json_object();
     json_object_set_new(row, "what", json_string(what));
-    json_object_set_new(row, "value", json_string(value));
+    json_object_set_new(row, "value", record_string(value));
     json_object_set_new(row, "remark", json_string(remark));
     json_array_append_new(list, row);
 }

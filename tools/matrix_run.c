@@ -372,7 +372,7 @@ static int write_record(const struct run *run)
     const struct matrix_arguments *a = run->arguments;
     const char *name = command_name(run);
     json_t *record = record_new(run->world, name);
-    json_object_set_new(record, "file", json_string(a->path));
+    json_object_set_new(record, "file", record_string(a->path));
     json_object_set_new(record, "rows", json_integer(run->matrix.rows));
     json_object_set_new(record, "columns", json_integer(run->matrix.columns));
     json_object_set_new(record, "entries", json_integer((json_int_t)run->matrix.n));

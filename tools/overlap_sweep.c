@@ -349,7 +349,7 @@ static int write_record(const struct sweep *s)
 {
     const struct overlap_arguments *a = s->arguments;
     json_t *record = record_new(s->world, "overlap");
-    json_object_set_new(record, "file", json_string(a->path));
+    json_object_set_new(record, "file", record_string(a->path));
     json_object_set_new(record, "parameters", record_real(s->layers.parameters));
     json_object_set_new(record, "compute_us", record_real(s->compute_us));
     json_object_set_new(record, "whole_us", record_real(s->whole_us));

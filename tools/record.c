@@ -98,13 +98,27 @@ json_t *record_real(double value)
     return json_real(strtod(text, NULL));
 }
 
+json_t *record_string(const char *text)
+{
+    json_t *string = json_string(text);
+    char *plain = string || !text ? NULL : malloc(4 * strlen(text) + 1), *at = plain;
+    if (!plain)
+        return string; /* NULL sets nothing */
+    *at = '\0';
+    for (; *text; text++)
+        at += sprintf(at, (unsigned char)*text < 0x80 ? "%c" : "\\x%02x", (unsigned char)*text);
+    string = json_string(plain);
+    free(plain);
+    return string;
+}
+
 static json_t *command_line(void)
 {
-    char text[4096];
+    char text[4096] = "";
     size_t length = 0;
     FILE *file = fopen("/proc/self/cmdline", "re");
     if (file) {
-        length = fread(text, 1, sizeof(text), file);
+        length = fread(text, 1, sizeof(text) - 1, file);
         fclose(file);
     }
     while (length && !text[length - 1])
@@ -112,8 +126,8 @@ static json_t *command_line(void)
     for (size_t i = 0; i < length; i++)
         if (!text[i])
             text[i] = ' ';
-    json_t *line = json_stringn(text, length);
-    return line ? line : json_null(); /* not UTF-8 */
+    text[length] = '\0';
+    return record_string(text);
 }
 
 static void add_device(json_t *record, struct sstar_world *world)
@@ -157,7 +171,7 @@ void record_count(json_t *row, const char *key, uint64_t value)
 
 void record_text(json_t *row, const char *key, const char *text)
 {
-    json_object_set_new(row, key, json_string(text));
+    json_object_set_new(row, key, record_string(text));
 }
 
 json_t *record_new(struct sstar_world *world, const char *command)

@@ -31,6 +31,9 @@ int record_write_csv(const json_t *report, const char *key, const char *path);
 int record_can_write(const char *command, const char *json, const char *csv);
 /* Numbers rounded to what is meaningful (6 significant digits). */
 json_t *record_real(double value);
+/* Text of others: a path, say, need not be UTF-8 as JSON is. Then what is not ASCII is written
+ * \xNN. */
+json_t *record_string(const char *text);
 /* Members of a row. */
 void record_number(json_t *row, const char *key, double value);
 void record_count(json_t *row, const char *key, uint64_t value);

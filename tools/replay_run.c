@@ -182,7 +182,7 @@ static int write_record(const struct run *run, const json_t *sums)
 {
     const struct replay_arguments *a = run->arguments;
     json_t *record = record_new(run->world, "replay");
-    json_object_set_new(record, "file", json_string(a->path));
+    json_object_set_new(record, "file", record_string(a->path));
     json_object_set_new(record, "repeat", json_integer(a->repeat));
     json_object_set_new(record, "message_bytes", json_integer(a->message_bytes));
     json_object_set_new(record, "checked", json_boolean(a->check));
