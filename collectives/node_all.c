@@ -11,8 +11,8 @@
  *     last       more ranks than two cores, any memory (node_last.c); small vectors, too
  *     groups     more ranks than cores, any memory (node_groups.c)
  *
- * Larger vectors begin with an exchange of where they lie. A rank whose own memory is not shared
- * knows the way without waiting for the others.
+ * Larger vectors (of two ranks, longer than NODE_COPIED_BYTES) begin with an exchange of where they
+ * lie. A rank whose own memory is not shared knows the way without waiting for the others.
  */
 #include "collectives/node_inside.h"
 #include "transport/fetch.h"
@@ -208,13 +208,14 @@ static int begin(struct node_part *node)
         memmove(job->recv, job->send, bytes);
         return NODE_DONE;
     }
-    if (bytes <= node->all_bytes && node_has_last(node)) {
-        node->stage = COPIES;
-        return NODE_DONE;
-    }
-    if (bytes <= node->all_bytes) {
+    bool is_small = bytes <= node->all_bytes;
+    if (is_small && !node_has_last(node)) {
         node->stage = SMALL;
         return node_exchange(node, job->send, bytes);
+    }
+    if (is_small || (node->size == 2 && bytes <= NODE_COPIED_BYTES)) {
+        node->stage = COPIES;
+        return NODE_DONE;
     }
     int next = say_hello(node, &is_shared);
     if (is_shared) {

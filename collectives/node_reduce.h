@@ -20,6 +20,7 @@ enum {
     NODE_SLOT_BYTES = 16 * 1024,       /* and where ranks share cores: fewer meetings count more */
     NODE_ALL_BYTES = 128,              /* the same where one node is all, */
     NODE_ALL_CROWDED_BYTES = 4 * 1024, /* and ranks share cores */
+    NODE_COPIED_BYTES = 2 * 1024,      /* two ranks copy without asking where vectors lie */
     NODE_TURNS = 4,
     NODE_STAGING_BYTES = 512 * 1024, /* each of two */
     NODE_BLOCK_BYTES = 16 * 1024,    /* reduced at a time, so that it stays in the L1 cache */

@@ -44,6 +44,7 @@ static const size_t edges[] = {
     8,
     NODE_ALL_BYTES,
     NODE_ALL_CROWDED_BYTES,
+    NODE_COPIED_BYTES,
     NODE_FEW_CELLS *NODE_CELL_BYTES,
     NODE_CELL_BYTES,
     (size_t)NODE_CELL_BYTES *NODE_CELLS,
