@@ -116,7 +116,9 @@ int sstar_post(struct sstar_link *link, const struct sstar_one_sided *operations
         descriptor_wake_if_asleep(ring);
         return -EAGAIN;
     }
-    for (int i = 0; i < n; i++) {
+    /* The first is published last: a reader that came upon them one by one would take each line
+     * from us just when we write the next. */
+    for (int i = n - 1; i >= 0; i--) {
         struct descriptor *d = descriptor_at(ring, place + (uint64_t)i);
         fill(link, &operations[i], d);
         descriptor_publish(d, place + (uint64_t)i);

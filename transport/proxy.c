@@ -13,8 +13,8 @@
 
 enum {
     RING_SLOTS = 4096,
-    DRAIN_MOST = 256, /* descriptors before the doorbell and a look at completions */
-    IDLE_LOOK = 32,   /* idle rounds between looks at the clock */
+    DRAIN_MOST = 64, /* descriptors before the doorbell and a look at completions */
+    IDLE_LOOK = 32,  /* idle rounds between looks at the clock */
     ATTACH_WAIT_S = 10,
 };
 static const uint64_t spin_ns = 50 * 1000;
