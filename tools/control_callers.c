@@ -78,6 +78,7 @@ void callers_fill(struct path_test *test, const struct path_way *way, struct set
                   struct caller *callers, _Atomic uint32_t *ready)
 {
     bool direct = way->control == SSTAR_CONTROL_DIRECT;
+    int cores = CPU_COUNT(&test->world->allowed) - (int)way->proxies;
     for (uint32_t i = 0; i < way->callers; i++) {
         struct sstar_links *links = sets->links[i % sets->n];
         uint32_t users = (way->callers + sets->n - 1) / sets->n, place = i / sets->n;
@@ -86,6 +87,7 @@ void callers_fill(struct path_test *test, const struct path_way *way, struct set
                                      .way = way,
                                      .link = sstar_links_to(links, 1),
                                      .direct = direct ? links->carrier : NULL,
+                                     .share_core = !direct && (int)way->callers > cores,
                                      .ready = ready,
                                      .first_qp = place * share % sets->qps,
                                      .offset = i % sets->n * stride(test),
@@ -110,7 +112,7 @@ struct sstar_one_sided caller_operation(struct caller *c, uint32_t qp)
         .region = here ? NULL : c->test->region,
         .remote = &c->test->remote,
         .offset = c->offset,
-        .completion = &c->completion,
+        .completion = &c->completion[c->at],
     };
 }
 
@@ -135,8 +137,10 @@ int caller_post(struct caller *c, const struct sstar_one_sided *ops, int n)
 int caller_await(struct caller *c, uint64_t left)
 {
     uint64_t until = 0;
-    for (uint32_t i = 1; sstar_completed(&c->completion) + left < c->posted; i++) {
+    for (uint32_t i = 1; sstar_completed(&c->completion[c->at]) + left < c->posted; i++) {
         progress(c);
+        if (c->share_core)
+            sched_yield(); /* who spins keeps those away who could write */
         if (i % 1024 != 0)
             continue;
         uint64_t now = clock_ns();
@@ -146,7 +150,7 @@ int caller_await(struct caller *c, uint64_t left)
         if (i > 65536)
             sched_yield();
     }
-    return c->completion.error;
+    return c->completion[c->at].error;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 enum {
     PATH_QUEUE = 512, /* requests that a queue pair takes */
     PATH_BETA_BYTES = 256 << 10,
+    PATH_COMPLETIONS = 16,
 };
 
 struct sets {
@@ -22,17 +23,19 @@ struct caller {
     const struct path_way *way;
     struct sstar_link *link;
     struct carrier *direct; /* whose completion queue this thread polls itself */
+    bool share_core;        /* with other callers, while a proxy works on another */
     _Atomic uint32_t *ready;
     uint32_t first_qp, n_qps;
     uint64_t offset; /* where it puts */
     uint64_t posted, begun_ns, ended_ns;
     struct stage_stamps *stamps; /* of lone messages */
-    uint64_t *told;
+    uint64_t *written, *told;
     double *outside_ns;
     uint32_t rounds; /* of lone messages */
     bool each;       /* each is timed for itself */
     int err;
-    struct sstar_completion completion;
+    uint32_t at; /* the completion in use: lone messages take turns, as lines are not alike */
+    struct sstar_completion completion[PATH_COMPLETIONS];
 };
 
 /* Both ranks go through this: open, rank 0 measures, close. What only rank 0 sees is told. */

@@ -36,12 +36,13 @@ extern const char *const path_stage_names[STAGES];
 
 struct path_spread {
     double median_ns, p99_ns, max_ns;
-    double typical_ns; /* mean over the messages which as a whole are of the middle half */
+    double typical_ns; /* these add up, see control_lone.c */
 };
 
 struct path_lone {
     struct path_spread stage[STAGES];
-    double alpha_ns; /* a lone message from outside, without stamps: mean of the middle half */
+    double alpha_ns;      /* a lone message from outside, without stamps: mean of the middle half */
+    double stamps_add_ns; /* to a message that has all of them; 0: not measured */
     uint32_t samples;
 };
 
@@ -59,7 +60,7 @@ struct path_test {
     uint64_t max_bytes;
     double seconds; /* for each measurement */
     struct stage_clock clock;
-    double line_ns; /* a cache line from core to core */
+    double line_ns; /* a cache line from core to core, typical */
 };
 
 /* Collective. */
@@ -76,6 +77,8 @@ int path_beta(struct path_test *test, double *bytes_per_ns);
 int path_callers_run(struct path_test *test, const struct path_way *way, void *(*caller)(void *),
                      void *arguments, size_t size);
 double path_line_ns(const struct path_test *test);
+/* Mean of the middle half; sorts them. */
+double path_middle_half(double *values, uint32_t n);
 
 /* control_report.c */
 void path_report_stages(const json_t *stages);

@@ -56,6 +56,8 @@ json_t *path_stage_rows(const struct path_lone *lone)
     }
     json_t *row = stage_row("sum", sum, lone->alpha_ns);
     json_object_set_new(row, "samples", json_integer(lone->samples));
+    if (lone->stamps_add_ns != 0)
+        json_object_set_new(row, "stamps_add_ns", record_real(lone->stamps_add_ns));
     json_array_append_new(rows, row);
     json_array_append_new(rows, stage_row("from outside", lone->alpha_ns, lone->alpha_ns));
     return rows;

@@ -33,7 +33,7 @@ static void *stream_main(void *arg)
         /* A queue pair gets as many as one completion covers before the next has its turn. */
         if (at % (way->signal > way->batch ? way->signal : way->batch) == 0)
             qp = qp + 1 == c->n_qps ? 0 : qp + 1;
-        if (!c->err && c->posted - sstar_completed(&c->completion) > window)
+        if (!c->err && c->posted - sstar_completed(&c->completion[c->at]) > window)
             c->err = caller_await(c, window / 2);
     }
     /* The last of each queue pair says when all are done. */

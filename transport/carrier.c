@@ -50,7 +50,8 @@ static void lane_cancel(struct carrier *c, struct lane *lane, int error)
     for (; lane->completed != lane->posted; lane->completed++) {
         const struct lane_record *record = &lane->records[lane->completed & lane->mask];
         c->expected -= record->signalled;
-        c->stamped -= record->stamps != NULL;
+        if (record->stamps)
+            c->stamped -= (lane->stamps[lane->completed & lane->mask].wanted & STAMP_CQE) != 0;
         tell(record->completion, 1, error);
     }
     lane->rung = lane->posted;
@@ -91,8 +92,8 @@ static void lane_broke(struct carrier *c, struct lane *lane, int err)
 
 static void stamp_doorbell(struct lane *lane, uint64_t ring, uint64_t device)
 {
-    uint64_t rung = stage_now();
-    lane->stamped = false;
+    uint64_t rung = lane->stamped & STAMP_RUNG ? stage_now() : 0;
+    lane->stamped = 0;
     for (uint32_t i = lane->rung; i != lane->posted; i++) {
         struct stage_stamps *stamps = &lane->stamps[i & lane->mask];
         if (!lane->records[i & lane->mask].stamps)
@@ -105,9 +106,9 @@ static void stamp_doorbell(struct lane *lane, uint64_t ring, uint64_t device)
 
 static void lane_ring(struct carrier *c, struct lane *lane)
 {
-    bool stamped = lane->stamped;
-    uint64_t device = lane->post->device_ticks, begun = stamped ? stage_now() : 0;
-    lane->post->time_wanted = stamped;
+    uint8_t stamped = lane->stamped;
+    uint64_t device = lane->post->device_ticks, begun = stamped & STAMP_RING ? stage_now() : 0;
+    lane->post->time_wanted = stamped & STAMP_DEVICE;
     int err = post_ring(lane->post);
     if (stamped)
         stamp_doorbell(lane, begun, device);
@@ -134,7 +135,6 @@ void carrier_ring(struct carrier *c)
 static bool lane_record(struct carrier *c, struct lane *lane, const struct descriptor *d,
                         uint32_t bytes)
 {
-    bool stamped = d->flags & DESCRIPTOR_STAMPED;
     struct lane_record *record = &lane->records[lane->posted & lane->mask];
     *record = (struct lane_record){
         .completion = (void *)(uintptr_t)d->token, .bytes = bytes, .opcode = d->opcode};
@@ -143,12 +143,13 @@ static bool lane_record(struct carrier *c, struct lane *lane, const struct descr
         record->signalled = true;
         c->expected++;
     }
-    if (stamped) {
-        uint64_t now = stage_now();
+    if (__builtin_expect(d->flags & DESCRIPTOR_STAMPED, 0)) {
+        uint32_t wanted = d->immediate;
+        uint64_t now = wanted & STAMP_SEEN ? stage_now() : 0;
         record->stamps = (void *)(uintptr_t)d->operand;
-        c->stamped++;
-        lane->stamps[lane->posted & lane->mask] = (struct stage_stamps){
-            .written = now - (uint32_t)((uint32_t)now - d->immediate), .seen = now};
+        c->stamped += (wanted & STAMP_CQE) != 0;
+        lane->stamps[lane->posted & lane->mask] =
+            (struct stage_stamps){.seen = now, .wanted = wanted};
     }
     return record->signalled;
 }
@@ -181,8 +182,10 @@ static int lane_build(struct carrier *c, struct lane *lane, const struct descrip
         request.flags |= IBV_SEND_INLINE;
     int err = post_build(lane->post, &request);
     if (lane->records && d->flags & DESCRIPTOR_STAMPED) {
-        lane->stamped = true;
-        lane->stamps[lane->posted & lane->mask].built = stage_now();
+        struct stage_stamps *stamps = &lane->stamps[lane->posted & lane->mask];
+        lane->stamped |= stamps->wanted & (STAMP_RING | STAMP_RUNG | STAMP_DEVICE);
+        if (stamps->wanted & STAMP_BUILT)
+            stamps->built = stage_now();
     }
     lane->posted++;
     return err;
@@ -257,7 +260,7 @@ static void lane_complete(struct carrier *c, struct lane *lane, uint32_t positio
         if (__builtin_expect(record->stamps != NULL, 0)) {
             /* Told first: what comes after is no part of it. */
             telling_end(telling, 0);
-            c->stamped--;
+            c->stamped -= (lane->stamps[at].wanted & STAMP_CQE) != 0;
             lane->stamps[at].cqe = now;
             *record->stamps = lane->stamps[at];
         }

@@ -26,11 +26,11 @@ struct lane_record {
 
 struct lane {
     struct post_queue *post;
-    uint64_t wr_id; /* without the position */
-    bool due;       /* the doorbell is to be rung */
-    bool listed;    /* among the touched ones */
-    bool stamped;   /* of what is not yet rung for, something is stamped */
-    int broken;     /* nothing can be posted any more: why */
+    uint64_t wr_id;  /* without the position */
+    bool due;        /* the doorbell is to be rung */
+    bool listed;     /* among the touched ones */
+    uint8_t stamped; /* of what is not yet rung for: which stamps are wanted */
+    int broken;      /* nothing can be posted any more: why */
     /* Of lanes that tell completions. */
     struct lane_record *records; /* [mask + 1], NULL for a link's lane */
     struct stage_stamps *stamps; /* [mask + 1] */
@@ -66,7 +66,7 @@ struct carrier {
     uint32_t n_touched;
     uint32_t batch;    /* ring after so many at the latest; 0: after all that is there */
     uint32_t expected; /* completions to come of lanes with records */
-    uint32_t stamped;  /* requests under way whose stages are asked for */
+    uint32_t stamped;  /* requests under way of which this stamp is wanted: completion found */
     _Atomic uint64_t cqes;
     alignas(64) _Atomic uint32_t tail;
     alignas(64) _Atomic uint32_t head;

@@ -49,7 +49,7 @@ struct descriptor {
                 uint8_t word[DESCRIPTOR_WORD_BYTES];
             };
             uint32_t rkey;
-            uint32_t immediate; /* or the low half of the time when it was written, if stamped */
+            uint32_t immediate; /* or which stamps are wanted, if stamped */
             uint64_t token;     /* a wr_id, or the completion to tell */
             uint64_t operand;
             uint8_t opcode, flags;

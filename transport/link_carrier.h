@@ -21,7 +21,7 @@ int link_hand_over_receives(struct sstar_link *link, const struct rc_qp *q, uint
  * operation has completed and the caller has been told. Not inline: although it could be. */
 enum { POST_STAMPED = 0x100, POST_NOT_INLINE = 0x200 };
 struct stamped {
-    uint64_t written;            /* when the caller began */
+    uint32_t wanted;             /* STAMP_SEEN, ... */
     struct stage_stamps *stamps; /* not touched before, which would take their cache line away */
 };
 

@@ -57,7 +57,7 @@ static void fill(const struct sstar_link *link, const struct sstar_one_sided *op
     if (__builtin_expect(op->flags & POST_STAMPED, 0)) {
         const struct stamped *stamped = (const void *)(uintptr_t)op->add;
         flags |= DESCRIPTOR_STAMPED;
-        d->immediate = (uint32_t)stamped->written;
+        d->immediate = stamped->wanted;
         d->operand = (uintptr_t)stamped->stamps;
     }
     d->flags = flags;

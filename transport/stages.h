@@ -11,14 +11,24 @@
 #include "transport/wait.h"
 #include <stdalign.h>
 
+/* Which of them are wanted: each disturbs what follows. The caller's own two are his to take. */
+enum {
+    STAMP_SEEN = 1,
+    STAMP_BUILT = 2,
+    STAMP_RING = 4,
+    STAMP_RUNG = 8,
+    STAMP_DEVICE = 16,
+    STAMP_CQE = 32,
+    STAMP_ALL = 63,
+};
 struct stage_stamps {
-    alignas(64) uint64_t written; /* the caller began with the descriptor */
-    uint64_t seen;                /* the control path took it up */
-    uint64_t built;               /* its WQE is whole */
-    uint64_t ring;                /* the doorbell is about to be rung for its batch */
+    alignas(64) uint64_t seen; /* the control path took it up */
+    uint64_t built;            /* its WQE is whole */
+    uint64_t ring;             /* the doorbell is about to be rung for its batch */
     uint64_t rung;
     uint64_t device; /* so many ticks between these two were the device's own (softnic) */
     uint64_t cqe;    /* its completion, or one behind it, was found; then the caller is told */
+    uint32_t wanted;
 };
 
 static inline uint64_t stage_now(void)
