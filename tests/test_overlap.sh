@@ -13,6 +13,7 @@ expect 0 '^# best: buckets of' "${overlap[@]}" "$work/small.csv" --wire '20,2,0.
 expect 0 'moved on by calls' "${overlap[@]}" "$work/small.csv" --progress calls --buckets 0.01 --scale 1,10 --json "$work/calls.json"
 expect 0 'moved on by nothing' "${overlap[@]}" "$work/small.csv" --progress none --buckets 0.01,1 --compute 0.5 \
     --ranks 4 --ranks-per-node 2 --json "$work/none.json"
+SSTAR_ALGORITHM=ring expect 0 '^# best' "${overlap[@]}" "$work/small.csv" --wire '20,2,0.5' --buckets 1 --json "$work/asked.json"
 expect 0 '25.56 M parameters' "${overlap[@]}" "$here/../docs/examples/layers-resnet50.csv" --scale 1,1000 --buckets 25 --json "$work/resnet.json"
 [ "$(wc -l <"$work/out.csv")" = 4 ] || fail 'the CSV has not a line for each size'
 if command -v jq >/dev/null; then
@@ -25,6 +26,10 @@ if command -v jq >/dev/null; then
         counts "$work/$file.json" '[.overlap[] | select(.note == "best")] | length' 1
         counts "$work/$file.json" '[.overlap[] | .time_us > 0 and .reduce_us > 0 and .predicted_us > 0] | unique' '[true]'
     done
+    # What is possible follows from the prediction; without a price the computation is as long as the AllReduce was.
+    counts "$work/thread.json" '[.overlap[] | .possible_percent - 100 * (.reduce_us + .compute_us - .predicted_us) / .reduce_us | fabs < 0.1] | unique' '[true]'
+    counts "$work/asked.json" '.overlap[0] | [.predicted_us, .ratio, .possible_percent]' '[null,null,null]'
+    counts "$work/asked.json" '.compute_us > 100' true
     # 0.05 MiB are 13,107 floats, 0.1 are 26,214: c and b, a, embedding; c, b and a, embedding; all.
     counts "$work/thread.json" '[.overlap[].buckets]' '[3,2,1]'
     counts "$work/calls.json" '[.overlap[0].buckets, .overlap[0].bucket_bytes]' '[3,1048]'
