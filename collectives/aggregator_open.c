@@ -279,9 +279,7 @@ static int map_memory(struct sstar_aggregator *a, const struct introduction *all
             r == a->rank ? a->own_memory : memory_peer(a->world, r, all[r].address, all[r].size);
         if (a->shared[i].memory)
             continue;
-        control_await_news(a->world);
-        return world_fail(a->world, -EFAULT, "aggregator: rank %d cannot map the memory of rank %d",
-                          a->rank, r);
+        return memory_peer_missing(a->world, r, "aggregator");
     }
     return 0;
 }

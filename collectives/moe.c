@@ -84,9 +84,7 @@ static int share_landing(struct sstar_moe *m, int err)
         m->landing_of[i] =
             r == m->rank ? m->landing : memory_peer(m->world, r, all[r].address, all[r].bytes);
         if (!m->landing_of[i])
-            err = world_fail(m->world, -EFAULT,
-                             "mixture of experts: rank %d cannot map the memory of rank %d",
-                             m->rank, r);
+            err = memory_peer_missing(m->world, r, "mixture of experts");
     }
     free(all);
     return err;

@@ -129,12 +129,10 @@ static int learn(struct node_part *node)
         if (!hello.is_shared)
             return 0;
         node->inputs[i] = memory_peer(world, node->members[i], hello.send, bytes);
-        node->outputs[i] = memory_peer(world, node->members[i], hello.recv, bytes);
-        if (!node->inputs[i] || !node->outputs[i]) {
-            control_await_news(world);
-            return world_fail(world, -EFAULT, "collectives: rank %d cannot map memory of rank %d",
-                              world->rank, node->members[i]);
-        }
+        node->outputs[i] =
+            node->inputs[i] ? memory_peer(world, node->members[i], hello.recv, bytes) : NULL;
+        if (!node->inputs[i] || !node->outputs[i])
+            return memory_peer_missing(world, node->members[i], "collectives");
     }
     return 1;
 }

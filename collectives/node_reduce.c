@@ -64,12 +64,8 @@ int node_part_meet(struct node_part *node, const uint64_t *addresses)
     for (int i = 0; i < node->size; i++) {
         int rank = node->members[i];
         node->areas[i] = memory_peer(node->world, rank, addresses[rank], sizeof *node->area);
-        if (!node->areas[i]) {
-            control_await_news(node->world);
-            return world_fail(node->world, -EFAULT,
-                              "collectives: rank %d cannot map memory of rank %d of its node",
-                              node->world->rank, rank);
-        }
+        if (!node->areas[i])
+            return memory_peer_missing(node->world, rank, "collectives");
     }
     return 0;
 }
@@ -212,12 +208,11 @@ int node_learn(struct node_part *node)
         int rank = node->members[i];
         bool needed = node_share(node, i) ? node->owners_shared : node->outputs_shared;
         node->inputs[i] = node->inputs_shared ? memory_peer(world, rank, their->send, bytes) : NULL;
+        if (node->inputs_shared && !node->inputs[i])
+            return memory_peer_missing(world, rank, "collectives");
         node->outputs[i] = needed ? memory_peer(world, rank, their->recv, bytes) : NULL;
-        if ((node->inputs_shared && !node->inputs[i]) || (needed && !node->outputs[i])) {
-            control_await_news(world);
-            return world_fail(world, -EFAULT, "collectives: rank %d cannot map memory of rank %d",
-                              world->rank, rank);
-        }
+        if (needed && !node->outputs[i])
+            return memory_peer_missing(world, rank, "collectives");
     }
     node->learned = true;
     return 0;

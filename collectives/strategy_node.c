@@ -145,14 +145,7 @@ static int map_slots(struct sstar_aggregator *a, struct channel *c)
 {
     int rank = rank_at(a, a->node, c->owner);
     c->slots = memory_peer(a->world, rank, c->handout->slots_address, c->handout->slots_bytes);
-    if (!c->slots) {
-        control_await_news(a->world);
-        return world_fail(a->world, -EFAULT,
-                          "aggregator (node): rank %d cannot map the link slots of rank %d, the "
-                          "gateway of its node to node %d",
-                          a->rank, rank, c->node);
-    }
-    return 0;
+    return c->slots ? 0 : memory_peer_missing(a->world, rank, "aggregator (node), link slots");
 }
 
 static int node_open(struct sstar_aggregator *a)

@@ -89,8 +89,7 @@ static int words_share(struct sstar_world *world, struct barrier *barrier)
         cores = all[rank].cores > cores ? all[rank].cores : cores;
         barrier->node[i] = memory_peer(world, rank, all[rank].address, sizeof *barrier->mine);
         if (!barrier->node[i])
-            err = world_fail(world, -EFAULT, "barrier: rank %d has no memory that rank %d can map",
-                             rank, world->rank);
+            err = memory_peer_missing(world, rank, "barrier");
     }
     barrier->in_groups =
         barrier->node_size == GROUPS || (barrier->node_size > GROUPS && cores == GROUPS);

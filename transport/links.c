@@ -255,15 +255,11 @@ static int local_connect(struct sstar_link *link, const struct link_introduction
     link->peer_control =
         memory_peer(world, link->peer, it->control_address, sizeof(struct link_control));
     /* Control blocks and slots are one piece of memory there, so one mapping serves both. */
-    link->peer_slots =
-        memory_peer(world, link->peer, it->slots_address, link->slots * link->stride);
-    if (!link->peer_control || !link->peer_slots) {
-        control_await_news(world);
-        return world_fail(world, -EFAULT,
-                          "links: rank %d cannot map the memory of rank %d of its node",
-                          world->rank, link->peer);
-    }
-    return 0;
+    if (link->peer_control)
+        link->peer_slots =
+            memory_peer(world, link->peer, it->slots_address, link->slots * link->stride);
+    return link->peer_control && link->peer_slots ? 0
+                                                  : memory_peer_missing(world, link->peer, "links");
 }
 
 /* All have told what they have. Whoever fails from here on is waited for. */

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,15 +28,18 @@ static int proc_open(pid_t pid, int fd)
 /* Map what the peer's fd stands for, if it is still the file that the peer meant. */
 static void *peer_map(pid_t pid, int fd, uint64_t inode, size_t size)
 {
-    int file = proc_open(pid, fd);
+    int file = proc_open(pid, fd), err = ESTALE;
     if (file < 0)
         return NULL;
     void *mapped = MAP_FAILED;
     struct stat status;
     if (fstat(file, &status) == 0 && (uint64_t)status.st_ino == inode &&
-        (size_t)status.st_size >= size)
+        (size_t)status.st_size >= size) {
         mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        err = errno;
+    }
     close(file);
+    errno = err;
     return mapped == MAP_FAILED ? NULL : mapped;
 }
 
@@ -78,6 +82,7 @@ static void *mapping_at(const struct mapping *mapping, uint64_t address)
 static void *peer_search(struct peer_memory *peer, uint64_t address, size_t bytes)
 {
     uint32_t count = atomic_load_explicit(&peer->directory->count, memory_order_acquire);
+    errno = EFAULT;
     for (uint32_t i = 0; i < count && i < DIRECTORY_ENTRIES; i++) {
         struct entry *entry = &peer->directory->entries[i];
         uint64_t generation = atomic_load_explicit(&entry->generation, memory_order_acquire);
@@ -106,13 +111,38 @@ static void *peer_search(struct peer_memory *peer, uint64_t address, size_t byte
 void *memory_peer(struct sstar_world *world, int rank, uint64_t address, size_t bytes)
 {
     struct peer_memory *peer = world->node_memory->peers[rank];
-    if (!peer)
+    if (!peer) {
+        errno = EFAULT;
         return NULL;
+    }
     const struct mapping *last = peer->last;
     if (last && mapping_holds(last, address, bytes) &&
         atomic_load_explicit(&last->entry->generation, memory_order_acquire) == last->generation)
         return mapping_at(last, address);
     return peer_search(peer, address, bytes);
+}
+
+/* What this process lacks, as an errno with its remedy; 0: it is not that. */
+static int lacks(int why, const char **remedy)
+{
+    *remedy =
+        why == EMFILE || why == ENFILE
+            ? "raise the limit of open files (ulimit -n)"
+            : "raise the limit of address space (ulimit -v) or of mappings (vm.max_map_count)";
+    return why == EMFILE || why == ENFILE || why == ENOMEM ? why : 0;
+}
+
+int memory_peer_missing(struct sstar_world *world, int rank, const char *who)
+{
+    const char *remedy;
+    int why = lacks(errno, &remedy);
+    if (why)
+        return world_fail(world, -why, "%s: rank %d cannot map the memory of rank %d: %s; %s", who,
+                          world->rank, rank, strerror(why), remedy);
+    if (control_await_news(world) < 0)
+        return world->failed;
+    return world_fail(world, -EFAULT, "%s: rank %d cannot map the memory of rank %d of its node",
+                      who, world->rank, rank);
 }
 
 bool memory_same_process(const struct sstar_world *world, int rank)
@@ -171,13 +201,14 @@ int peer_memory_open(struct sstar_world *world, int rank, const struct introduct
                           ? (void *)(uintptr_t)it->address
                           : peer_map(peer->pid, it->fd, it->inode, sizeof(struct directory));
     world->node_memory->peers[rank] = peer;
-    if (!peer->directory)
-        return errno == EMFILE || errno == ENFILE
-                   ? report_set(&world->report, -EMFILE,
-                                "rank %d has no file descriptor left to map the memory of rank %d; "
-                                "raise the limit (ulimit -n)",
-                                world->rank, rank)
+    if (!peer->directory) {
+        const char *remedy;
+        int why = lacks(errno, &remedy);
+        return why ? report_set(&world->report, -why,
+                                "rank %d cannot map the memory of rank %d: %s; %s", world->rank,
+                                rank, strerror(why), remedy)
                    : peer_refused(world, rank, "its file in /proc cannot be opened");
+    }
     if (peer->directory->magic != DIRECTORY_MAGIC || peer->directory->nonce != it->nonce)
         return peer_refused(world, rank, "the memory found there is not the one it means");
     return 0;

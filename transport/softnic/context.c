@@ -118,7 +118,9 @@ static int open_parts(struct ctx *ctx, const struct softnic_attr *attr)
         goto free_device;
     err = nic_member_create(ctx);
     if (err != 0) {
-        nic_error(ctx, "no memory for the port: %s", strerror(err));
+        nic_error(ctx, "no memory for the port, which takes %llu MiB of address space: %s%s",
+                  MEMBER_BYTES >> 20, strerror(err),
+                  err == ENOMEM ? "; raise the limit (ulimit -v)" : "");
         goto close_async;
     }
     err = nic_port_join(ctx, attr);

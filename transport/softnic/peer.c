@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,6 +30,16 @@ static void say_no_fd_left(struct peer *peer)
             "no file descriptor is left to reach the members of port %s: raise the limit "
             "(ulimit -n)",
             peer->ctx->port_name);
+}
+
+/* Nor does that of a peer that cannot be mapped. */
+static void say_no_address_space(struct peer *peer, int err)
+{
+    nic_say(
+        peer->ctx,
+        "the memory of a member of port %s cannot be mapped (%llu MiB of address space): %s; raise "
+        "the limit (ulimit -v)",
+        peer->ctx->port_name, MEMBER_BYTES >> 20, strerror(err));
 }
 
 int nic_peer_fd(struct peer *peer, int fd, int flags)
@@ -69,9 +80,14 @@ static struct member *map_member(struct ctx *ctx, struct peer *peer, const struc
         return NULL;
     }
     void *map = MAP_FAILED;
-    if (is_sealed(fd))
+    int err = 0;
+    if (is_sealed(fd)) {
         map = mmap(NULL, MEMBER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+        err = map == MAP_FAILED ? errno : 0;
+    }
     close(fd);
+    if (err != 0)
+        say_no_address_space(peer, err);
     if (map == MAP_FAILED)
         return NULL;
     struct member *member = map;
@@ -125,6 +141,8 @@ static bool look_up(struct ctx *ctx, struct peer *peer)
     if (err != 0) {
         if (nic_no_fd_left(err))
             say_no_fd_left(peer);
+        else if (err == ENOMEM)
+            say_no_address_space(peer, err);
         return false;
     }
     const struct meeting_member *m = &meeting->member[peer->slot];
