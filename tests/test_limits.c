@@ -4,7 +4,6 @@
 #include "tests/softnic_side.h"
 #include "transport/world.h"
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,9 +134,46 @@ static void test_softnic(void **state)
     }
 }
 
+/* ---- length of files ---------------------------------------------------------------------------
+ */
+
+static int open_with_short_files(void)
+{
+    char error[256] = "";
+    struct softnic_attr attr = {
+        .port_name = "test-fsize", .error = error, .error_size = sizeof error};
+    if (!limit(RLIMIT_FSIZE, 4096))
+        return 1;
+    if (softnic_open_port(&attr) || errno != EFBIG || !strstr(error, "ulimit -f"))
+        return 2;
+    return 0;
+}
+
+static int alloc_with_short_files(struct sstar_world *world, void *arg)
+{
+    (void)arg;
+    void *memory = NULL;
+    CHECK(limit(RLIMIT_FSIZE, 16 * MiB));
+    CHECK(sstar_alloc(world, 16 * MiB + 1, &memory) == -EFBIG);
+    CHECK(strstr(sstar_last_error(world), "ulimit -f"));
+    CHECK(sstar_alloc(world, 16 * MiB, &memory) == 0);
+    return sstar_free(world, memory);
+}
+
+static void test_file_size(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(open_with_short_files());
+    ended_well(pid);
+    ranks_expect(&(struct ranks){.size = 2, .processes = true, .body = alloc_with_short_files});
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_links),
-                                       cmocka_unit_test(test_softnic)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_softnic),
+                                       cmocka_unit_test(test_file_size)};
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

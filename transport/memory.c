@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ASK_FIRST = 1 << 20 };
@@ -28,10 +29,13 @@ static size_t round_up(size_t bytes, size_t unit)
 
 static int segment_error(struct sstar_world *world, int err, const char *call, size_t bytes)
 {
-    const char *remedy = err == ENOSPC || err == ENOMEM
+    const char *remedy = err == ENOMEM && strcmp(call, "mmap") == 0
+                             ? "raise `ulimit -v`, or vm.max_map_count"
+                         : err == ENOSPC || err == ENOMEM
                              ? "the machine, or its memory cgroup, has not that much left"
                          : err == EMFILE || err == ENFILE ? "raise `ulimit -n`"
-                                                          : "look at what the system forbids here";
+                         : err == EFBIG ? "shared memory counts as a file: raise `ulimit -f`"
+                                        : "look at what the system forbids here";
     return report_set(&world->report, -err,
                       "rank %d cannot have %zu bytes of memory to share in its node: %s: %s; %s",
                       world->rank, bytes, call, strerror(err), remedy);
@@ -43,6 +47,11 @@ static int segment_map(struct sstar_world *world, size_t bytes, int *fd, void **
 {
     if (bytes >= ASK_FIRST && bytes > memory_available() / 16 * 15)
         return segment_error(world, ENOMEM, "before asking the kernel", bytes);
+    /* Of a file beyond this limit the kernel makes SIGXFSZ. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        bytes > limit.rlim_cur)
+        return segment_error(world, EFBIG, "ftruncate", bytes);
     const char *call = "memfd_create";
     int file = memfd_create("sstar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0)

@@ -120,7 +120,9 @@ static int open_parts(struct ctx *ctx, const struct softnic_attr *attr)
     if (err != 0) {
         nic_error(ctx, "no memory for the port, which takes %llu MiB of address space: %s%s",
                   MEMBER_BYTES >> 20, strerror(err),
-                  err == ENOMEM ? "; raise the limit (ulimit -v)" : "");
+                  err == ENOMEM  ? "; raise the limit (ulimit -v)"
+                  : err == EFBIG ? "; shared memory counts as a file: raise the limit (ulimit -f)"
+                                 : "");
         goto close_async;
     }
     err = nic_port_join(ctx, attr);

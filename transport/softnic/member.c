@@ -46,6 +46,8 @@ int nic_member_commit(struct ctx *ctx, const void *at, size_t bytes)
 
 int nic_member_create(struct ctx *ctx)
 {
+    if (!nic_file_fits(MEMBER_BYTES))
+        return EFBIG;
     ctx->member_fd = memfd_create("softnic", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (ctx->member_fd < 0)
         return errno;

@@ -413,6 +413,9 @@ bool nic_alive(pid_t pid, uint64_t start_time);
 uint64_t nic_token(pid_t pid, uint64_t start_time);
 bool nic_token_alive(uint64_t token);
 bool nic_no_fd_left(int err);
+/* Whether the process may have a file so long (ulimit -f): beyond that the kernel does not refuse,
+ * it sends SIGXFSZ. Memory that is shared counts as a file. */
+bool nic_file_fits(uint64_t bytes);
 uint64_t nic_tick(void); /* cheap, of no known unit */
 int nic_refuse_child(struct ctx *ctx);
 

@@ -141,7 +141,8 @@ int nic_pages_share(struct ctx *ctx, void *addr, size_t length)
     void *at = (void *)(uintptr_t)start;
     int made = -1, frozen = -1;
     pages_lock();
-    if (pages_may_fork() && pages_plain(start, end) && hold_still(ctx, at, end - start, &frozen))
+    if (nic_file_fits(end - start) && pages_may_fork() && pages_plain(start, end) &&
+        hold_still(ctx, at, end - start, &frozen))
         made = to_shared(at, end - start);
     if (frozen >= 0)
         close(frozen);

@@ -16,7 +16,8 @@ enum { PATIENT_TRIES = 100000 }; /* 5 s */
 /* A file that has just been made. */
 static int start(struct ctx *ctx, int fd, struct meeting **out)
 {
-    int err = posix_fallocate(fd, 0, sizeof(struct meeting));
+    int err = nic_file_fits(sizeof(struct meeting)) ? posix_fallocate(fd, 0, sizeof(struct meeting))
+                                                    : EFBIG;
     if (err != 0) {
         nic_error(ctx, "no room for %zu bytes at %s: %s", sizeof(struct meeting), ctx->path,
                   strerror(err));

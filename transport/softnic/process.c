@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +44,13 @@ uint64_t nic_start_time(pid_t pid)
 bool nic_no_fd_left(int err)
 {
     return err == EMFILE || err == ENFILE;
+}
+
+bool nic_file_fits(uint64_t bytes)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+           bytes <= limit.rlim_cur;
 }
 
 /* Who cannot look, for want of descriptors, memory or whatever it is, takes no neighbour for dead:
