@@ -4,6 +4,7 @@
 #include "transport/turn.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,11 +151,37 @@ static int settle(struct sstar_collective *plan, const struct sstar_collective_a
     return node_part_open(&plan->node, world, &plan->map);
 }
 
-static bool same_plan(const struct hello *a, const struct hello *b)
+/* What of a plan a rank asks for as no other may: "ring by algorithm". False: nothing. */
+static bool plans_differ(const struct hello *a, const struct hello *b, const char **what,
+                         char mine[32], char theirs[32])
 {
-    return a->operation == b->operation && a->algorithm == b->algorithm &&
-           a->queue_pairs == b->queue_pairs && a->slice_bytes == b->slice_bytes &&
-           a->root == b->root && a->wire_type == b->wire_type;
+    const struct hello *both[2] = {a, b};
+    char *text[2] = {mine, theirs};
+    for (int i = 0; i < 2; i++) {
+        const struct hello *it = both[i];
+        if (a->operation != b->operation) {
+            *what = "operation";
+            snprintf(text[i], 32, "%s", sstar_operation_name((enum sstar_operation)it->operation));
+        } else if (a->algorithm != b->algorithm) {
+            *what = "algorithm (or SSTAR_ALGORITHM)";
+            snprintf(text[i], 32, "%s", sstar_algorithm_name((enum sstar_algorithm)it->algorithm));
+        } else if (a->wire_type != b->wire_type) {
+            *what = "wire type";
+            snprintf(text[i], 32, "%s", sstar_type_name((enum sstar_type)it->wire_type));
+        } else if (a->root != b->root) {
+            *what = "root";
+            snprintf(text[i], 32, "%d", it->root);
+        } else if (a->slice_bytes != b->slice_bytes) {
+            *what = "slice_bytes";
+            snprintf(text[i], 32, "%u", it->slice_bytes);
+        } else if (a->queue_pairs != b->queue_pairs) {
+            *what = "queue_pairs";
+            snprintf(text[i], 32, "%u", it->queue_pairs);
+        } else {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Tell all whether we got what we need and where it is; all fail if one does. */
@@ -168,7 +195,7 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
     }
     struct hello mine = {.area = (uintptr_t)plan->node.area,
                          .operation = attr->operation,
-                         .algorithm = attr->algorithm,
+                         .algorithm = plan->asked,
                          .queue_pairs = attr->queue_pairs,
                          .slice_bytes = attr->slice_bytes,
                          .wire_type = attr->wire_type,
@@ -185,6 +212,8 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
     uint64_t *areas = (uint64_t *)(all + size);
     uint32_t cores = UINT32_MAX;
     bool crowded = false;
+    const char *what;
+    char ours[32], theirs[32];
     int err = sstar_allgather(world, &mine, sizeof mine, all);
     for (int rank = 0; !err && !status && rank < world->size; rank++) {
         const struct hello *it = &all[rank];
@@ -194,10 +223,11 @@ static int meet_others(struct sstar_collective *plan, const struct sstar_collect
         if (it->status)
             err = report_set(&world->report, it->status, "%s: rank %d could not open: %s",
                              sstar_operation_name(attr->operation), rank, strerror(-it->status));
-        else if (!same_plan(it, &mine))
+        else if (plans_differ(&mine, it, &what, ours, theirs))
             err = report_set(&world->report, -EINVAL,
-                             "collectives: ranks %d and %d ask for different plans", world->rank,
-                             rank);
+                             "collectives: rank %d asks for a plan with %s %s and rank %d with %s; "
+                             "every rank must ask for the same",
+                             world->rank, what, ours, rank, theirs);
     }
     plan->cores = all->frozen ? (int)all->frozen : crowded ? (int)cores : 1;
     plan->freezes_cores = all->freezes;

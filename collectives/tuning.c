@@ -19,17 +19,32 @@
 #include "transport/world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { NAME_SIZE = 32 };
+enum { NAME_SIZE = 32, MOST_BYTES = 1 << 20, SLICE_LEAST = 8, SLICE_MOST = 1 << 26 };
 static const char *operation_of(const struct sstar_collective *plan, char name[NAME_SIZE])
 {
     bool is_short = plan->wire_type != SSTAR_FLOAT32;
     snprintf(name, NAME_SIZE, "%s%s%s", sstar_operation_name(plan->operation), is_short ? "+" : "",
              is_short ? sstar_type_name(plan->wire_type) : "");
     return name;
+}
+
+/* Is it a name that operation_of could give? */
+static bool is_operation(const char *name)
+{
+    size_t length = strcspn(name, "+");
+    for (int i = 0; i < SSTAR_OPERATIONS; i++) {
+        const char *known = sstar_operation_name((enum sstar_operation)i);
+        if (strlen(known) == length && strncmp(known, name, length) == 0)
+            return true;
+    }
+    return false;
 }
 
 static enum sstar_algorithm algorithm_named(const char *name)
@@ -54,7 +69,8 @@ static int take_cores(struct sstar_collective *plan, const char *path, int numbe
     int ranks, nodes, cores;
     if (!is_about_cores(line))
         return 0;
-    if (sscanf(line, " cores %d %d %d", &ranks, &nodes, &cores) != 3 || cores < 1)
+    char more[2];
+    if (sscanf(line, " cores %d %d %d %1s", &ranks, &nodes, &cores, more) != 3 || cores < 1)
         return report_set(&plan->world->report, -EINVAL,
                           "SSTAR_TUNING: line %d of %s is not cores RANKS NODES CORES", number,
                           path);
@@ -70,18 +86,20 @@ static int take_choice(struct sstar_collective *plan, const char *path, int numb
     char operation[NAME_SIZE], algorithm[24], ours[NAME_SIZE];
     int ranks, nodes;
     unsigned long long bytes;
-    unsigned slice;
+    long slice;
+    char more[2];
     if (line[strspn(line, " \t\r\n")] == '\0' || line[strspn(line, " \t")] == '#' ||
         is_about_cores(line))
         return 0;
-    int n = sscanf(line, "%31s %d %d %llu %23s %u", operation, &ranks, &nodes, &bytes, algorithm,
-                   &slice);
+    int n = sscanf(line, "%31s %d %d %llu %23s %ld %1s", operation, &ranks, &nodes, &bytes,
+                   algorithm, &slice, more);
     enum sstar_algorithm named = n == 6 ? algorithm_named(algorithm) : SSTAR_AUTO;
-    if (n != 6 || named == SSTAR_AUTO || slice < 8)
+    if (n != 6 || named == SSTAR_AUTO || !is_operation(operation) || slice < SLICE_LEAST ||
+        slice > SLICE_MOST)
         return report_set(&plan->world->report, -EINVAL,
                           "SSTAR_TUNING: line %d of %s is not OPERATION RANKS NODES BYTES "
-                          "ALGORITHM SLICE",
-                          number, path);
+                          "ALGORITHM SLICE, with slices of %d to %d bytes",
+                          number, path, SLICE_LEAST, SLICE_MOST);
     if (strcmp(operation, operation_of(plan, ours)) != 0 || ranks != plan->map.size ||
         nodes != plan->map.nodes)
         return 0;
@@ -89,23 +107,47 @@ static int take_choice(struct sstar_collective *plan, const char *path, int numb
         return report_set(&plan->world->report, -EINVAL,
                           "SSTAR_TUNING: line %d of %s: %s is not done by %s here", number, path,
                           operation, algorithm);
-    struct plan_choice choice = {named, slice < plan->slot_bytes ? slice : plan->slot_bytes};
+    struct plan_choice choice = {named, (uint32_t)slice < plan->slot_bytes ? (uint32_t)slice
+                                                                           : plan->slot_bytes};
     for (unsigned c = plan_class_of(bytes); c < PLAN_SIZE_CLASSES; c++)
         plan->choices[c] = choice;
     return 1;
 }
 
+/* Not what would never end, or wait for somebody who writes: the others wait for us. */
+static int open_file(struct sstar_collective *plan, const char *path, FILE **file)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *file = NULL;
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    int err = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
+    if (!err && (!S_ISREG(st.st_mode) || st.st_size > MOST_BYTES)) {
+        close(fd);
+        return report_set(
+            &plan->world->report, -EINVAL,
+            "SSTAR_TUNING: %s is not a file of at most %d bytes, as a tuning file is; "
+            "name another",
+            path, MOST_BYTES);
+    }
+    if (!err && !(*file = fdopen(fd, "r")))
+        err = errno;
+    if (!err)
+        return 1;
+    if (fd >= 0)
+        close(fd);
+    return report_set(&plan->world->report, -err, "SSTAR_TUNING: cannot read %s: %s", path,
+                      strerror(err));
+}
+
 static int each_line(struct sstar_collective *plan, take_fn *take)
 {
     const char *path = plan->world->config.tuning;
-    if (!*path)
-        return 0;
-    FILE *file = fopen(path, "re");
-    if (!file && errno == ENOENT)
-        return 0;
-    if (!file)
-        return report_set(&plan->world->report, -errno, "SSTAR_TUNING: cannot read %s: %s", path,
-                          strerror(errno));
+    FILE *file;
+    int opened = *path ? open_file(plan, path, &file) : 0;
+    if (opened <= 0)
+        return opened;
     char *line = NULL; /* a comment may be of any length */
     size_t room = 0;
     int found = 0, taken = 0;

@@ -81,6 +81,22 @@ grep -q 'broadcast cannot be done by halving' "$work/output" || fail "broadcast 
 timeout 60 "$sstar" reduce --ranks 2 --root 2 >"$work/output" 2>&1
 [ $? -eq 1 ] || fail "reduce to a root that is not there did not exit with 1"
 
+# A tuning file that would never end, or is none, is refused; nobody waits for it.
+mkfifo "$work/fifo"
+untuned() { # FILE PATTERN
+    SSTAR_TUNING=$1 timeout 60 "$sstar" allreduce --ranks 2 --ranks-per-node 1 -e 256 >"$work/output" 2>&1
+    [ $? -eq 1 ] || fail "SSTAR_TUNING=$1 did not exit with 1"
+    grep -q "SSTAR_TUNING: $2" "$work/output" || fail "SSTAR_TUNING=$1: $(cat "$work/output")"
+}
+for path in "$work/fifo" /dev/zero "$work"; do
+    untuned "$path" "$path is not a file of at most 1048576 bytes"
+done
+for line in 'alreduce 2 2 0 ring 4096' 'allreduce 2 2 0 ring 4096 8' 'allreduce 2 2 0 ring -1' \
+    'allreduce 2 2 0 star 4096' 'allreduce 2 2 0 ring 4294967295' 'cores 2 2 0' 'cores 2 2 1 1'; do
+    printf '# by hand\n%s\n' "$line" >"$work/tuning"
+    untuned "$work/tuning" 'line 2 of .* is not '
+done
+
 # --explain: each algorithm at each size, and from where on auto takes what.
 kin allreduce 44 --ranks 4 --ranks-per-node 2 -b 64 -e 1024 -f 16 --wire 20,2,1 --explain
 [ "$(grep -c ' auto$' "$work/output")" -eq 2 ] || fail "explain: $(cat "$work/output")"

@@ -678,6 +678,15 @@ static int edges(struct sstar_world *world, void *argument)
         attr = (struct sstar_collective_attr){.algorithm = sstar_rank(world) ? SSTAR_RING
                                                                              : SSTAR_HIERARCHICAL};
         bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+        bad += !strstr(sstar_last_error(world),
+                       sstar_rank(world) ? "ring and rank 0 with hierarchical" : "and rank 1 with");
+        /* The variable counts as what was asked for. */
+        const char *name = sstar_rank(world) ? "ring" : "tree";
+        snprintf(world->config.algorithm, sizeof world->config.algorithm, "%s", name);
+        attr = (struct sstar_collective_attr){0};
+        bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;
+        bad += !strstr(sstar_last_error(world), "SSTAR_ALGORITHM");
+        world->config.algorithm[0] = '\0';
     }
     attr = (struct sstar_collective_attr){.operation = SSTAR_BROADCAST, .root = (int)n};
     bad += sstar_collective_open(world, &attr, &plan) != -EINVAL;

@@ -52,7 +52,7 @@ static void fail_mismatch(struct sstar_world *world, int a, const struct frame *
     world_fail(world, -EPROTO,
                "rank %d called %s with %" PRIu64 " bytes (call %" PRIu64 " of its control plane) "
                "while rank %d called %s with %" PRIu64 " bytes (call %" PRIu64 "); every rank must "
-               "make the same calls in the same order",
+               "make the same calls in the same order, with one build of sstar",
                a, operation_name(fa->operation), fa->bytes, fa->sequence, b,
                operation_name(fb->operation), fb->bytes, fb->sequence);
 }
