@@ -2,6 +2,7 @@
 /* The aggregating all-to-all: what is common to all strategies. */
 #include "collectives/ledger.h"
 #include "collectives/strategy.h"
+#include "transport/control.h"
 #include "transport/turn.h"
 #include <sched.h>
 
@@ -333,6 +334,8 @@ int advance_rest(struct sstar_aggregator *a, struct sstar_aggregator *with)
 int sstar_advance(struct sstar_aggregator *a, bool done)
 {
     WORLD_TURN(a->world);
+    if (control_is_inherited(a->world))
+        return control_check_owner(a->world);
     int left = advance_step(a, done);
     return left == 1 ? advance_rest(a, NULL) : left;
 }

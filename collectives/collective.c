@@ -2,6 +2,7 @@
 /* Collectives: starting what is planned, testing it, waiting for it. The algorithms are in
  * schedule_*.c, opening is in collective_open.c. */
 #include "collectives/collective_plan.h"
+#include "transport/control.h"
 #include "transport/turn.h"
 
 #include <errno.h>
@@ -35,6 +36,8 @@ static int start_check(const struct sstar_collective *plan, const void *send, co
     struct sstar_world *world = plan->world;
     if (world->failed)
         return world->failed;
+    if (control_is_inherited(world))
+        return control_check_owner(world);
     if (plan->run.active)
         return report_set(&world->report, -EBUSY,
                           "%s: one is under way on this plan already; wait for it, or open another "

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -710,6 +711,36 @@ static void edges_and_refusals(void **state)
         }
 }
 
+/* It hears why, and its parent's world goes on. */
+static int child_beside(struct sstar_world *world, void *argument)
+{
+    (void)argument;
+    int64_t mine = 1, sum = 0;
+    int err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_SUM), status = -1;
+    if (err)
+        return err;
+    pid_t pid = fork();
+    if (pid == 0) {
+        err = sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_SUM);
+        bool told = strstr(sstar_last_error(world), "child of the process that opened it");
+        sstar_world_close(world);
+        _exit(err == -EPERM && told ? 0 : 1);
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    sum = 0;
+    CHECK(sstar_allreduce(world, &mine, &sum, 1, SSTAR_INT64, SSTAR_SUM) == 0);
+    CHECK(sum == sstar_size(world));
+    return 0;
+}
+
+static void a_child_is_refused(void **state)
+{
+    (void)state;
+    for (int per_node = 1; per_node <= 3; per_node += 2)
+        ranks_expect(&(struct ranks){
+            .size = 3, .ranks_per_node = per_node, .processes = true, .body = child_beside});
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -719,7 +750,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_counts),        cmocka_unit_test(small_slices),
         cmocka_unit_test(ranks_are_processes), cmocka_unit_test(many_ranks),
         cmocka_unit_test(several_plans),       cmocka_unit_test(barrier_holds),
-        cmocka_unit_test(tuning_file),
+        cmocka_unit_test(tuning_file),         cmocka_unit_test(a_child_is_refused),
     };
     print_message("seed %llu (SSTAR_TEST_SEED), %s\n", (unsigned long long)run_seed(),
                   full() ? "the night's cases" : "cases drawn; the night's with SSTAR_TEST_FULL=1");

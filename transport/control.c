@@ -173,6 +173,11 @@ int control_check_owner(struct sstar_world *world)
                       world->rank, (long)control->owner);
 }
 
+bool control_is_inherited(const struct sstar_world *world)
+{
+    return world->control && !*world->control->owned;
+}
+
 static int check_suspect(struct sstar_world *world)
 {
     struct control *control = world->control;
@@ -201,7 +206,7 @@ int control_poll(struct sstar_world *world)
     struct control *control = world->control;
     if (world->failed || !control)
         return world->failed;
-    if (!*control->owned)
+    if (control_is_inherited(world))
         return control_check_owner(world);
     int n = loop_poll(control->loop);
     if (n < 0 && !world->failed)
@@ -216,7 +221,7 @@ int control_sleep(struct sstar_world *world, uint64_t timeout_us)
     struct control *control = world->control;
     if (world->failed || !control)
         return world->failed;
-    if (!*control->owned)
+    if (control_is_inherited(world))
         return control_check_owner(world);
     if (control->suspect >= 0 && timeout_us > 10000)
         timeout_us = 10000;
@@ -264,7 +269,7 @@ const struct loop *control_loop(const struct sstar_world *world)
 void control_tell(struct sstar_world *world)
 {
     struct control *control = world->control;
-    if (!control || control->left)
+    if (!control || control->left || control_is_inherited(world)) /* the parent's world goes on */
         return;
     int32_t rank = control->told_by >= 0 ? control->told_by : world->rank;
     struct notice notice = {.code = (int32_t)htole32((uint32_t)world->failed),

@@ -49,6 +49,8 @@ int control_leave(struct sstar_world *world);
 const struct loop *control_loop(const struct sstar_world *world);
 /* 0, or -EPERM with a sentence in a child of the process that opened the world. */
 int control_check_owner(struct sstar_world *world);
+/* The same in a comparison, on all kernels that know MADV_WIPEONFORK (4.14). */
+bool control_is_inherited(const struct sstar_world *world);
 
 /* Frames that are whole are handled here (exchange.c). */
 void exchange_frame(struct channel *c);
