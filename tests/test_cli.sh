@@ -146,6 +146,28 @@ for command in $measuring; do
     expect 2 'the launcher \(sstar\) started 3' "$sstar" run -n 3 -- "$sstar" "$command" --ranks 2
 done
 
+# Ranks that somebody starts one by one with different work do not wait for each other.
+by_hand() { # OPTIONS OF RANK 0 -- OPTIONS OF RANK 1
+    local first=() port=$((20000 + RANDOM % 9000))
+    while [ "$1" != -- ]; do
+        first+=("$1")
+        shift
+    done
+    shift
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    RANK=0 timeout 60 "$sstar" "${first[@]}" >"$work/first" 2>&1 &
+    RANK=1 timeout 60 "$sstar" "$@"
+    local status=$?
+    unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+    wait "$!" || status=$?
+    return "$status"
+}
+expect 2 "rank 0 was started as 'sstar allreduce -e 32K --seed 1' and rank 1 as 'sstar allreduce -e 8K --seed 1'" \
+    by_hand allreduce -e 32K -- allreduce -e 8K
+expect 2 "'sstar allreduce --seed 1' and rank 1 as 'sstar allreduce --seed 2'" by_hand allreduce -- allreduce --seed 2
+expect 2 "'sstar control-path .*'sstar control-path --path proxy" by_hand control-path -- control-path --path proxy
+expect 0 '' by_hand allreduce -e 8 --csv "$work/by-hand.csv" -- allreduce -e 8
+
 # ---- sstar put -----------------------------------------------------------------------------------
 
 expect 2 'a put is between 2 ranks' "$sstar" put --ranks 3
@@ -242,8 +264,19 @@ if command -v jq >/dev/null; then
         "$work/info.json"
     expect 0 '^softnic' jq -r '.devices[] | select(.chosen) | .device' "$work/info.json"
 fi
+# A record on stdout stands there alone.
+recorded() { "$sstar" allreduce --ranks 2 -e 8 "$@" 2>"$work/table"; }
+expect 0 '^\{$' recorded --json -
+expect 0 '^ +8 ' cat "$work/table"
+recorded --json - >"$work/record.json"
+expect 1 '' grep -v '^[ {}]' "$work/record.json"
+recorded --csv - >"$work/record.csv"
+expect 0 '^algorithm,' head -n 1 "$work/record.csv"
+expect 2 '--json and --csv would both write to standard output' "$sstar" allreduce --ranks 2 --json - --csv -
+expect 2 '--json and --csv would both write to same' "$sstar" allreduce --ranks 2 --json same --csv same
 if [ -c /dev/full ]; then
     into_full() { "$@" >/dev/full; }
+    expect 1 'cannot write --json -: No space' into_full "$sstar" allreduce --ranks 2 -e 8 --json -
     expect 1 'cannot write to standard output: No space' into_full "$sstar" info
     expect 1 'cannot write to standard output: ' into_full "$sstar" allreduce --ranks 2 -e 8
     expect 1 'cannot write to standard output: ' into_full "$sstar" allreduce --help

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One record: the table on stdout, the JSON file, the CSV file. */
 #include "tools/record.h"
+#include "tools/tool.h"
 #include "transport/world.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -206,12 +207,25 @@ struct output {
     bool renamed;
 };
 
+static FILE *real_stdout; /* where stdout is no longer */
+
+int record_claim_stdout(const char *json, const char *csv)
+{
+    if ((!json || strcmp(json, "-")) && (!csv || strcmp(csv, "-")))
+        return 0;
+    fflush(stdout);
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (fd < 0 || !(real_stdout = fdopen(fd, "w")) || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        return -errno;
+    return 0;
+}
+
 static int output_open(struct output *o, const char *path)
 {
     struct stat status;
     *o = (struct output){0};
     if (!strcmp(path, "-")) {
-        o->file = stdout;
+        o->file = real_stdout ? real_stdout : stdout;
         return 0;
     }
     bool exists = !stat(path, &status);
@@ -247,7 +261,7 @@ static int output_close(struct output *o)
     errno = 0;
     bool bad = fflush(o->file) || ferror(o->file);
     int err = bad ? -(errno ? errno : EIO) : 0;
-    if (o->file != stdout && fclose(o->file) && !err)
+    if (o->file != stdout && o->file != real_stdout && fclose(o->file) && !err)
         err = -errno;
     if (!err && o->renamed && rename(o->temporary, o->target))
         err = -errno;
@@ -289,6 +303,11 @@ int record_can_write(const char *command, const char *json, const char *csv)
 {
     if (!strncmp(command, "sstar ", 6))
         command += 6;
+    if (json && csv && !strcmp(json, csv)) {
+        fprintf(stderr, "sstar %s: --json and --csv would both write to %s; give each its own\n",
+                command, strcmp(json, "-") ? json : "standard output");
+        return EXIT_USAGE;
+    }
     return check_path(command, "--json", json) || check_path(command, "--csv", csv);
 }
 

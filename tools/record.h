@@ -26,8 +26,11 @@ void table_row(FILE *out, const struct column *columns, int n, const json_t *row
  * 0, or 1 after a sentence on stderr. A path of NULL does nothing. */
 int record_write_json(const json_t *report, const char *path);
 int record_write_csv(const json_t *report, const char *key, const char *path);
-/* Before long work: can these files be written at all? 0, or 1 after a sentence. NULL, "-" and
- * pipes pass. */
+/* Where one of them is "-" stdout is the record's alone, and what is printed there from now on goes
+ * to stderr. 0 or -errno. */
+int record_claim_stdout(const char *json, const char *csv);
+/* Before long work: can these files be written at all? 0, or an exit status after a sentence. NULL,
+ * "-" and pipes pass; one file for both does not. */
 int record_can_write(const char *command, const char *json, const char *csv);
 /* Numbers rounded to what is meaningful (6 significant digits). */
 json_t *record_real(double value);

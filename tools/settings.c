@@ -171,10 +171,25 @@ enum { SETTINGS_MOST = 128, KEY_OF_FIRST = 0x1000 };
 struct parse {
     const struct command_line *line;
     const struct setting *settings[SETTINGS_MOST];
-    int n;
+    int n, n_own;
     void *arguments;
     bool operand;
 };
+
+static char given[COMMAND_LINE_GIVEN];
+
+const char *command_line_given(void)
+{
+    return given;
+}
+
+/* A file may be elsewhere on another host. */
+static void note_given(const struct setting *s, const char *text)
+{
+    if (s->take != setting_text)
+        snprintf(given + strlen(given), sizeof given - strlen(given), " %s%s%s", name_of(s).text,
+                 text ? " " : "", text ? text : "");
+}
 
 static bool is_end(const struct setting *s)
 {
@@ -236,6 +251,8 @@ static error_t parse_key(int key, char *text, struct argp_state *state)
     for (int i = 0; i < parse->n; i++)
         if (key && key == key_of(parse, i)) {
             take(parse, parse->settings[i], text, state);
+            if (i < parse->n_own)
+                note_given(parse->settings[i], text);
             return 0;
         }
     return ARGP_ERR_UNKNOWN;
@@ -247,6 +264,7 @@ int command_line_parse(const struct command_line *line, const struct setting *mo
     struct parse parse = {.line = line, .arguments = arguments};
     struct argp_option options[SETTINGS_MOST + 1] = {0};
     add(&parse, line->settings);
+    parse.n_own = parse.n;
     add(&parse, more);
     for (int i = 0; i < parse.n; i++) {
         const struct setting *s = parse.settings[i];

@@ -71,6 +71,11 @@ struct command_line {
 int command_line_parse(const struct command_line *line, const struct setting *more, void *arguments,
                        int argc, char **argv, unsigned flags);
 
+/* The settings of the last command line's own table that were given, but for the names of files:
+ * "-e 32K -n 100", with a space before each; cut off where there is no more room. */
+enum { COMMAND_LINE_GIVEN = 256 };
+const char *command_line_given(void);
+
 /* For takers of other kinds: says that `text` is not what the setting takes. */
 void setting_refuse(const struct setting *setting, const char *takes, const char *text,
                     struct argp_state *state);

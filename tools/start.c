@@ -96,6 +96,11 @@ static int start(struct common_options *common, int default_ranks, int argc, cha
     int status = check_shape(common, ranks, argv[0]);
     if (!status && (!launched || config->rank == 0))
         status = record_can_write(argv[0], common->json, common->csv);
+    if (!status && config->rank == 0 && (launched || ranks == 1) &&
+        record_claim_stdout(common->json, common->csv)) {
+        fprintf(stderr, "%s: cannot write to standard output: %s\n", argv[0], strerror(errno));
+        status = EXIT_FAILURE;
+    }
     if (!status)
         status = capture_begin_file(config, !launched || config->rank == 0, argv[0]);
     if (status)
