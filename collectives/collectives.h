@@ -172,7 +172,8 @@ SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *se
                                    size_t count, enum sstar_type type, enum sstar_op op);
 /*
  * The same in parts: start it, do something else, and test now and then (1: done, 0: not yet;
- * each call moves it on) or wait. The memory must stay as it is meanwhile. -EBUSY: one is under way
+ * each call moves it on) or wait; once it is done both go on to say so (1 and 0, or its error) until
+ * the next start. The memory must stay as it is meanwhile. -EBUSY: one is under way
  * already. Whoever waits in any call on the world moves all on that was started there, so ranks may
  * wait for several in different orders. Otherwise nothing moves between the calls, unless a plan of
  * the world was opened with `progress_thread`: from then until the world is closed a thread of the

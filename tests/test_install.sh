@@ -22,7 +22,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/installed" -name sstar.pc)")
 export PKG_CONFIG_PATH
 LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH")
 export LD_LIBRARY_PATH
-for example in allreduce aggregator; do
+for example in allreduce overlap aggregator; do
     # shellcheck disable=SC2046
     cc "$examples/$example.c" -o "$work/$example" $(pkg-config --cflags --libs sstar) || fail "$example is not built"
     timeout 60 "$work/installed/bin/sstar" run -n 4 --ranks-per-node 2 -- "$work/$example" >"$work/log" 2>&1 ||

@@ -2,7 +2,7 @@
 /*
  * Every rank sends 1000 numbers to each rank, one by one; those that cross nodes travel together.
  *
- *     cc aggregator.c -lsstar -o aggregator
+ *     cc aggregator.c $(pkg-config --cflags --libs sstar) -o aggregator
  *     sstar run -n 4 --ranks-per-node 2 -- ./aggregator
  */
 #include <errno.h>

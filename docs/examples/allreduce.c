@@ -2,7 +2,7 @@
 /*
  * Every rank gives its rank + 1; every rank gets the sum.
  *
- *     cc allreduce.c -lsstar -o allreduce
+ *     cc allreduce.c $(pkg-config --cflags --libs sstar) -o allreduce
  *     sstar run -n 4 -- ./allreduce
  */
 #include <sstar/collectives.h>
