@@ -127,8 +127,8 @@ enum { RATE_COLUMNS = sizeof(rate_columns) / sizeof(*rate_columns) };
 struct run {
     struct arguments *arguments;
     struct path_test test;
-    bool tells;  /* rank 0 */
-    double beta; /* bytes per ns */
+    bool tells;                 /* rank 0 */
+    double measured_beta, beta; /* bytes per ns; of the wire where one is imposed */
     json_t *stages, *rates, *budget;
 };
 
@@ -292,8 +292,8 @@ static void budget_fill(struct run *run, const struct found *found, int n)
 static void print_head(const struct run *run, const struct sstar_device_info *device)
 {
     const struct path_test *t = &run->test;
-    printf("# sstar control-path: puts through %s (%s), %.3f GB/s; %d cores\n", device->name,
-           device->device_class, run->beta, t->world->cores);
+    printf("# sstar control-path: puts through %s (%s), long ones at %.3f GB/s; %d cores\n",
+           device->name, device->device_class, run->beta, t->world->cores);
     if (device->wire.beta_gbps > 0)
         printf("# wire %g us, %g us, %g GB/s\n", device->wire.alpha_us, device->wire.gap_us,
                device->wire.beta_gbps);
@@ -308,7 +308,7 @@ static int write_record(const struct run *run)
     json_t *record = record_new(run->test.world, "control-path");
     json_object_set_new(record, "stamp_ns", record_real(run->test.clock.stamp_ns));
     json_object_set_new(record, "line_ns", record_real(run->test.line_ns));
-    json_object_set_new(record, "beta_measured_GBps", record_real(run->beta));
+    json_object_set_new(record, "beta_measured_GBps", record_real(run->measured_beta));
     json_object_set(record, "stages", run->stages);
     json_object_set(record, "control_path", run->rates);
     json_object_set(record, "budget", run->budget);
@@ -328,9 +328,12 @@ static int measure(struct run *run, int *status)
     if (!err)
         err = sstar_device_info(run->test.world, &device);
     if (!err)
-        err = path_beta(&run->test, &run->beta);
+        err = path_beta(&run->test, &run->measured_beta);
+    run->beta = run->measured_beta;
     if (!err && run->tells)
         print_head(run, &device);
+    if (!err && device.wire.beta_gbps > 0)
+        run->beta = device.wire.beta_gbps; /* what was imposed is known */
     if (!err)
         err = measure_lone(run, &device, found, n);
     if (!err && run->tells)
@@ -340,7 +343,8 @@ static int measure(struct run *run, int *status)
             err = measure_rates(run, found[i].way, found[i].alpha_ns, &device);
     if (!err && run->tells) {
         budget_fill(run, found, n);
-        path_report_budget(run->budget);
+        path_report_summary(run->rates);
+        path_report_budget(run->budget, &device);
         *status = write_record(run);
         if (json_array_size(run->rates) == 0) {
             fprintf(

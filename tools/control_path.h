@@ -83,6 +83,8 @@ double path_middle_half(double *values, uint32_t n);
 /* control_report.c */
 void path_report_stages(const json_t *stages);
 json_t *path_stage_rows(const struct path_lone *lone);
-void path_report_budget(json_t *budget);
+/* What a proxy adds and carries, where both paths were measured. */
+void path_report_summary(const json_t *rates);
+void path_report_budget(json_t *budget, const struct sstar_device_info *device);
 
 #endif

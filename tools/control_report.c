@@ -3,6 +3,7 @@
 #include "tools/control_path.h"
 #include "tools/record.h"
 #include <stdio.h>
+#include <string.h>
 
 const char *const path_stage_names[STAGES] = {
     [STAGE_HANDOVER] = "hand-over",       [STAGE_BUILD] = "build WQE",
@@ -22,7 +23,7 @@ static const struct column budget_columns[] = {
     {"size_bytes", "bytes", "%d", 9},
     {"beta_GBps", "beta[GB/s]", "%.3g", 10},
     {"bytes_us", "S/beta[us]", "%.3f", 10},
-    {"alpha_for_50_us", "a for 50%", "%.3f", 10},
+    {"alpha_for_50_us", "alpha: 50%", "%.3f", 10},
     {"alpha_for_80_us", "80%", "%.3f", 9},
     {"alpha_for_90_us", "90%[us]", "%.3f", 9},
     {"path", "path", "%s", 7},
@@ -76,7 +77,35 @@ void path_report_stages(const json_t *stages)
         table_row(stdout, stage_columns, COLUMNS, row);
 }
 
-void path_report_budget(json_t *budget)
+/* The least alpha and the greatest rate of a path; false: it was not measured. */
+static bool best_of(const json_t *rates, const char *path, double *alpha_us, double *rate)
+{
+    const json_t *row;
+    size_t i;
+    *alpha_us = *rate = 0;
+    json_array_foreach((json_t *)(uintptr_t)rates, i, row)
+    {
+        double alpha = json_number_value(json_object_get(row, "alpha_us"));
+        double per_us = json_number_value(json_object_get(row, "rate_per_us"));
+        if (strcmp(json_string_value(json_object_get(row, "path")), path) != 0)
+            continue;
+        *alpha_us = *alpha_us == 0 || alpha < *alpha_us ? alpha : *alpha_us;
+        *rate = per_us > *rate ? per_us : *rate;
+    }
+    return *rate > 0;
+}
+
+void path_report_summary(const json_t *rates)
+{
+    double alpha[2], rate[2];
+    if (best_of(rates, "direct", &alpha[0], &rate[0]) &&
+        best_of(rates, "proxy", &alpha[1], &rate[1]))
+        printf("# a proxy adds %.3f us to a lone message (%.3f to %.3f) and at best carries %.1f "
+               "of the %.1f million messages/s that go directly\n",
+               alpha[1] - alpha[0], alpha[0], alpha[1], rate[1], rate[0]);
+}
+
+void path_report_budget(json_t *budget, const struct sstar_device_info *device)
 {
     enum { COLUMNS = sizeof(budget_columns) / sizeof(*budget_columns) };
     json_t *row;
@@ -85,6 +114,9 @@ void path_report_budget(json_t *budget)
         return;
     printf("# budget: what alpha may be for a lone message to reach a share of the bandwidth, and "
            "what it is here\n");
+    if (strcmp(device->device_class, "softnic") == 0)
+        printf("# softnic without a wire: that is the software's path alone; add a wire's alpha, "
+               "or impose one (--wire)\n");
     table_head(stdout, budget_columns, COLUMNS);
     json_array_foreach(budget, i, row) table_row(stdout, budget_columns, COLUMNS, row);
 }
