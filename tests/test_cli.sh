@@ -140,6 +140,7 @@ for command in $measuring; do
     expect 2 'option .--ib-dev. requires an argument' "$sstar" "$command" --ib-dev
     expect 2 '--order takes strict, relaxed,SEED' "$sstar" "$command" --order relaxed
     expect 2 'SSTAR_WIRE' env SSTAR_WIRE=fast "$sstar" "$command" --ranks 2
+    expect 2 "SSTAR_ALGORITHM is 'rign', which is no algorithm" env SSTAR_ALGORITHM=rign "$sstar" "$command" --ranks 2
     expect 1 "sstar $command: cannot write --json .*No such file" "$sstar" "$command" --json "$work/no/where"
     expect 1 "sstar $command: cannot write --csv .*Is a directory" "$sstar" "$command" --csv "$work"
     expect 1 "nosuchdevice" "$sstar" "$command" --ranks 2 --ranks-per-node 1 --ib-dev nosuchdevice

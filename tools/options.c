@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Options that every measuring command takes. */
+#include "collectives/collectives.h"
 #include "tools/tool.h"
 #include "transport/decorators/faults.h"
 #include <stdio.h>
@@ -153,6 +154,20 @@ const struct setting common_settings[] = {
     {0},
 };
 
+/* Once, and not by every rank when a collective opens. */
+static int check_algorithm(const char *name)
+{
+    for (int i = 0; *name && i < SSTAR_ALGORITHMS; i++)
+        if (!strcmp(name, sstar_algorithm_name((enum sstar_algorithm)i)))
+            return 0;
+    if (*name)
+        fprintf(stderr,
+                "sstar: SSTAR_ALGORITHM is '%s', which is no algorithm; sstar help allreduce has "
+                "their names\n",
+                name);
+    return *name ? EXIT_USAGE : 0;
+}
+
 int common_init(struct common_options *common)
 {
     char error[512];
@@ -162,5 +177,5 @@ int common_init(struct common_options *common)
         return EXIT_USAGE;
     }
     common->ranks_per_node = common->config.ranks_per_node;
-    return 0;
+    return check_algorithm(common->config.algorithm);
 }
