@@ -172,11 +172,11 @@ SSTAR_API int sstar_collective_run(struct sstar_collective *plan, const void *se
                                    size_t count, enum sstar_type type, enum sstar_op op);
 /*
  * The same in parts: start it, do something else, and test now and then (1: done, 0: not yet;
- * each call moves it on) or wait; once it is done both go on to say so (1 and 0, or its error) until
- * the next start. The memory must stay as it is meanwhile. -EBUSY: one is under way
- * already. Whoever waits in any call on the world moves all on that was started there, so ranks may
- * wait for several in different orders. Otherwise nothing moves between the calls, unless a plan of
- * the world was opened with `progress_thread`: from then until the world is closed a thread of the
+ * each call moves it on) or wait; once it is done both go on to say so (1 and 0, or its error)
+ * until the next start. The memory must stay as it is meanwhile. -EBUSY: one is under way already.
+ * Whoever waits in any call on the world moves all on that was started there, so ranks may wait for
+ * several in different orders. Otherwise nothing moves between the calls, unless a plan of the
+ * world was opened with `progress_thread`: from then until the world is closed a thread of the
  * library moves on what was started, and sleeps while that is nothing. It runs where the caller's
  * thread may run, and naps between looks (50 to 300 us, longer when long nothing moves) unless
  * there are twice as many cores as ranks. It and the caller's thread take turns on the world; the
