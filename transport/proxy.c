@@ -206,11 +206,11 @@ static int proxy_start(struct sstar_world *world, struct proxy *p, uint32_t i)
     pthread_attr_destroy(&attr);
     if (err) {
         descriptor_ring_close(&p->ring);
-        return report_set(&world->report, -err,
-                          "rank %d cannot start proxy %u of %d: %s%s; ask for fewer "
-                          "(SSTAR_CONTROL, --proxy-threads)",
+        return report_set(&world->report, -err, "rank %d cannot start proxy %u of %d: %s; %s",
                           world->rank, i, world->config.proxy_threads, strerror(err),
-                          err == EINVAL ? " (is it allowed to run on the CPU named?)" : "");
+                          err == EINVAL ? "name CPUs that are there and that this process may run "
+                                          "on (SSTAR_PROXY_CPU, --proxy-cpu; see nproc, taskset -p)"
+                                        : "ask for fewer (SSTAR_CONTROL, --proxy-threads)");
     }
     snprintf(name, sizeof name, "sstar-proxy-%u", i % 100);
     pthread_setname_np(p->thread, name);

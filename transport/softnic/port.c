@@ -188,6 +188,7 @@ static int enter(struct ctx *ctx, int *fd, struct meeting **meeting, bool *first
                                      : " (nothing can be made there; it wants chmod 1777 /dev/shm)";
             nic_error(ctx, "cannot open %s: %s%s", ctx->path, strerror(err),
                       err == EACCES      ? denied
+                      : err == EROFS     ? " (mount a tmpfs there that can be written to)"
                       : err == ETIMEDOUT ? " (is a process stopped that was just opening it?)"
                                          : "");
             return err;
