@@ -79,7 +79,10 @@ timeout 60 "$sstar" broadcast --algorithm halving >"$work/output" 2>&1
 [ $? -eq 2 ] || fail "broadcast by halving did not exit with 2"
 grep -q 'broadcast cannot be done by halving' "$work/output" || fail "broadcast by halving: $(cat "$work/output")"
 timeout 60 "$sstar" reduce --ranks 2 --root 2 >"$work/output" 2>&1
-[ $? -eq 1 ] || fail "reduce to a root that is not there did not exit with 1"
+[ $? -eq 2 ] || fail "reduce to a root that is not there did not exit with 2"
+grep -q -- '--root 2 is none of the 2 ranks, 0 to 1' "$work/output" || fail "reduce --root 2: $(cat "$work/output")"
+refused '--root is for broadcast and reduce' --root 1
+refused '--wire-type shortens float' --wire-type half -d double
 
 # A tuning file that would never end, or is none, is refused; nobody waits for it.
 mkfifo "$work/fifo"

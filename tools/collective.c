@@ -94,7 +94,27 @@ static void check_arguments(void *arguments, struct argp_state *state)
                    (unsigned long long)a->begin_bytes);
     if (a->overlap_ms > 0 && a->explain)
         argp_error(state, "--overlap and --explain print tables of their own; choose one");
+    if (a->root && a->operation != SSTAR_BROADCAST && a->operation != SSTAR_REDUCE)
+        argp_error(state, "--root is for broadcast and reduce; %s has none",
+                   sstar_operation_name(a->operation));
+    if (a->wire_type != SSTAR_FLOAT32 && !a->types[SSTAR_FLOAT32])
+        argp_error(state, "--wire-type shortens float where it crosses nodes; -d leaves it out");
     check_algorithms(a, state);
+}
+
+/* Before ranks are started. */
+static int check_root(void *arguments, int *default_ranks)
+{
+    const struct collective_arguments *a = arguments;
+    const struct sstar_config *config = &a->common.config;
+    int ranks = strcmp(config->launcher, "none") != 0 ? config->size
+                : a->common.ranks                     ? a->common.ranks
+                                                      : *default_ranks;
+    if (a->root < ranks)
+        return 0;
+    fprintf(stderr, "sstar %s: --root %d is none of the %d ranks, 0 to %d\n",
+            sstar_operation_name(a->operation), a->root, ranks, ranks - 1);
+    return EXIT_USAGE;
 }
 
 static void set_factor(void *arguments, const char *text, struct argp_state *state)
@@ -208,6 +228,7 @@ static int collective_main(enum sstar_operation operation, int argc, char **argv
     static const struct measurement measurement = {
         .line = {.settings = settings, .doc = doc, .check = check_arguments},
         .default_ranks = 2,
+        .prepare = check_root,
         .run = collective_run};
     return measurement_main(&measurement, &a, argc, argv);
 }
