@@ -44,3 +44,16 @@ grep -q '^# stream: two threads move' "$work/out" || die "no stream: $(cat "$wor
 
 # A system that cannot be started is named, with how it was to be.
 refused 1 'openmpi has ended; it was started as: /bin/false' --peers openmpi --launch openmpi=/bin/false --sizes 8
+
+# An answer that comes in two parts, the first before compare has waited for long, is one answer.
+cat >"$work/halves" <<END
+#!/usr/bin/env bash
+"$build/sstar" run -n 2 -- "\$@" | while IFS= read -r line; do
+    printf '%s' "\${line:0:3}"
+    sleep 0.6
+    printf '%s\n' "\${line:3}"
+done
+END
+chmod +x "$work/halves"
+timeout 60 "$compare" --build "$build" --peers openmpi --launch sstar="$work/halves" --operations barrier --rounds 1 --budget 1 \
+    >"$work/out" 2>"$work/err" || die "in halves: $(cat "$work/out" "$work/err")"
