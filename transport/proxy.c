@@ -209,7 +209,7 @@ static int proxy_start(struct sstar_world *world, struct proxy *p, uint32_t i)
         return report_set(&world->report, -err, "rank %d cannot start proxy %u of %d: %s; %s",
                           world->rank, i, world->config.proxy_threads, strerror(err),
                           err == EINVAL ? "name CPUs that are there and that this process may run "
-                                          "on (SSTAR_PROXY_CPU, --proxy-cpu; see nproc, taskset -p)"
+                                          "on (SSTAR_CONTROL, --proxy-cpu; see taskset -p)"
                                         : "ask for fewer (SSTAR_CONTROL, --proxy-threads)");
     }
     snprintf(name, sizeof name, "sstar-proxy-%u", i % 100);
