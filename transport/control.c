@@ -4,6 +4,8 @@
 #include "transport/wait.h"
 #include <endian.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,6 +266,16 @@ void control_unwatch(struct sstar_world *world, int fd)
 const struct loop *control_loop(const struct sstar_world *world)
 {
     return world->control->loop;
+}
+
+void control_port_down(struct sstar_world *world, bool down)
+{
+    unsigned limit_ms = down ? 4000 : 0; /* as address_tune has it for a connection at rest */
+    struct control *control = world->control;
+    for (int i = 0; control && i < control->channel_count; i++)
+        if (control->channels[i].fd >= 0)
+            setsockopt(control->channels[i].fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms,
+                       sizeof limit_ms);
 }
 
 void control_tell(struct sstar_world *world)

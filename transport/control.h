@@ -44,6 +44,9 @@ int control_open(struct sstar_world *world, struct loop *loop, struct meeting *m
 void control_close(struct sstar_world *world);
 /* Tell the others that the world has failed. Never blocks. */
 void control_tell(struct sstar_world *world);
+/* Our port went down, or is active again: the control plane may go over the same cable, and what is
+ * under way on a connection keeps the kernel from asking whether the other end is still there. */
+void control_port_down(struct sstar_world *world, bool down);
 /* Leave in good order, together with the others. 0 or the world's failure. */
 int control_leave(struct sstar_world *world);
 const struct loop *control_loop(const struct sstar_world *world);

@@ -2,6 +2,7 @@
 /*
  * What the device says by itself: ports that go down, queue pairs that break, its own end.
  */
+#include "transport/control.h"
 #include "transport/device_private.h"
 #include "transport/world.h"
 #include <errno.h>
@@ -38,6 +39,8 @@ static void tell(struct sstar_world *world, const struct device *device,
                      device->port);
     char *rest = text + n;
     size -= (size_t)n;
+    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)
+        control_port_down(world, type == IBV_EVENT_PORT_ERR);
     switch (type) {
     case IBV_EVENT_PORT_ERR:
         snprintf(rest, size, "the port is down; what is under way is tried again for a while");
