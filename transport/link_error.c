@@ -134,25 +134,6 @@ static const char *look_at(const struct device *device, const struct explanation
     return why->look_at;
 }
 
-int rc_probe_unanswered(struct sstar_link *link, uint64_t waited_ns)
-{
-    const struct sstar_world *world = link->world;
-    const struct device *device = link->links->device;
-    char gid[64], text[448];
-    if (world->failed || !port_is_down(device))
-        return world->failed;
-    gid_text(&link->gid, gid, sizeof gid);
-    snprintf(
-        text, sizeof text,
-        "rank %d, link to rank %d (%s), device %s port %u, GID %s, queue pair 0x%x: RDMA write of "
-        "0 bytes failed: neither an answer nor an error in %.1f s (one was due after about %.1f s "
-        "at timeout %d, retries %d); look at: the port of this rank, which is down",
-        world->rank, link->peer, world->ranks[link->peer].host, device->name, device->port, gid,
-        link->qps[link->data_qps].qp->qp_num, (double)waited_ns / 1e9, rc_detection_s(link),
-        link->ack_timeout, link->retry_count);
-    return link_peer_lost(link, text);
-}
-
 int rc_completion_failed(struct sstar_links *links, const struct ibv_wc *first)
 {
     struct sstar_world *world = links->world;

@@ -11,22 +11,10 @@
 
 static const uint64_t silence_ns = 1000 * 1000 * 1000;
 
-static const uint64_t patience_ns = 2000 * 1000 * 1000ull;
-
-/* Where the port went down while nothing was under way, rxe hands the same packet to it again and
- * again, and never says that no answer came. */
-static int overdue(struct sstar_link *link, uint64_t now)
-{
-    uint64_t due_ns = (uint64_t)(rc_detection_s(link) * 1e9) + patience_ns;
-    return now - link->probe_ns < due_ns ? 0 : rc_probe_unanswered(link, now - link->probe_ns);
-}
-
-static int probe(struct sstar_link *link, uint64_t now)
+static int probe(struct sstar_link *link)
 {
     uint32_t qp = link->data_qps; /* which carries credit alone */
-    if (link->probing)
-        return overdue(link, now);
-    if (!rc_place(&link->qps[qp], 1))
+    if (link->probing || !rc_place(&link->qps[qp], 1))
         return 0;
     struct rc_op op = {.opcode = IBV_WR_RDMA_WRITE,
                        .rkey = link->peer_rkey,
@@ -34,7 +22,6 @@ static int probe(struct sstar_link *link, uint64_t now)
                        .signalled = true,
                        .probe = true};
     link->probing = true;
-    link->probe_ns = now;
     rc_build(link, qp, &op, RC_LAST);
     return rc_ring(link);
 }
@@ -49,7 +36,7 @@ int rc_probe(struct sstar_links *links, uint64_t now)
     int err = 0;
     for (int i = 0; i < links->n_links && !err; i++)
         if (!links->all[i].local)
-            err = probe(&links->all[i], now);
+            err = probe(&links->all[i]);
     return err;
 }
 

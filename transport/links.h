@@ -131,8 +131,7 @@ struct sstar_link {
     uint32_t ticket_mask;
     uint8_t *arrived;          /* by completion: which receive slots have been filled */
     uint64_t credit_told;      /* value of `released` that the peer has been told */
-    bool probing;              /* a probe is under way, */
-    uint64_t probe_ns;         /* since then */
+    bool probing;              /* a probe is under way */
     bool credit_due;           /* it must be told, and there was no place in the queue */
     uint64_t signals_seen;     /* by completion: signals that have arrived */
     uint64_t signals_told;     /* of these, accounted to the peer */

@@ -130,8 +130,6 @@ int rc_ring(struct sstar_link *link);
 void rc_complete(struct sstar_link *link, struct rc_qp *qp, uint32_t position);
 /* When nothing has come for long: ask the peers whether they are there. */
 int rc_probe(struct sstar_links *links, uint64_t now);
-/* A probe has had neither answer nor error for so long: an error if our port is down, else 0. */
-int rc_probe_unanswered(struct sstar_link *link, uint64_t waited_ns);
 /* Whether the request at `position`, which is complete, was such a question. */
 bool rc_probe_answered(struct sstar_link *link, const struct rc_qp *qp, uint32_t position);
 /* Post `n` receives without data. */
